@@ -1,0 +1,1 @@
+"""Recipes: the typed schema, the loader, and the YAML files."""

@@ -1,0 +1,192 @@
+"""The recipe: every setting of a training run, typed, with its unit, default and meaning.
+
+A recipe is data. It is validated before anything starts, stored with the run, and never changed afterwards.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """A part of a recipe. Unknown keys are errors, values can't change after validation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Model(Section):
+    path: str = Field(
+        default="tiny",
+        description="`tiny` (built here, 1.6 M parameters), `smollm2` (ships as a package), a folder in Hugging Face "
+        "format, or a hub id.",
+    )
+    revision: str | None = Field(default=None, description="Commit or tag of a hub id.")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="Number format of the engine's weights and of the learner's forward pass."
+    )
+    context_length: Positive = Field(default=64, description="Tokens of prompt and response together.")
+
+
+class Data(Section):
+    source: str = Field(
+        default="arithmetic",
+        description="`arithmetic`, `reasoning_gym:<task>`, or a .jsonl, .json, .csv or .parquet file.",
+    )
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="Settings of a generated source, e.g. the number range."
+    )
+    prompt_column: str = Field(default="question", description="Column of a file that holds the question.")
+    answer_column: str = Field(default="answer", description="Column of a file that holds the gold answer.")
+    train_size: Positive = Field(default=4096, description="Training questions.")
+    eval_size: Positive = Field(default=200, description="Held-out questions; none of them is a training question.")
+    system_prompt: str | None = Field(default=None, description="System message put before every question.")
+    seed: int = Field(default=0, description="Seed of generation, split and order; separate from the run's seed.")
+
+
+class ColdStart(Section):
+    """Supervised fine-tuning on imperfect demonstrations before reinforcement learning.
+
+    Source: DeepSeek-R1 (arXiv 2501.12948), section 2.3.1.
+    """
+
+    wrong_share: Share = Field(default=0.25, description="Share of demonstrations whose answer is wrong.")
+    steps: Positive = Field(default=300, description="Optimizer steps.")
+    batch_size: Positive = Field(default=128, description="Demonstrations a step.")
+    learning_rate: float = Field(default=1e-3, gt=0, description="Peak learning rate of AdamW.")
+
+
+class Rollout(Section):
+    prompts_per_step: Positive = Field(default=16, description="Groups a step.")
+    samples_per_prompt: int = Field(default=16, ge=2, description="Samples in a group.")
+    max_response_tokens: Positive = Field(default=32, description="Tokens after which a response is cut.")
+    temperature: float = Field(
+        default=1.0, gt=0, description="Sampling temperature; the learner divides its logits by the same number."
+    )
+    shards: Positive = Field(
+        default=2, description="Ray tasks that a step's rollout is split into; each is retried alone."
+    )
+
+
+class Engine(Section):
+    count: Positive = Field(default=1, description="SGLang servers.")
+    cpus: float = Field(
+        default=0.0,
+        ge=0,
+        description="CPUs reserved for each engine in Ray; 0 shares them with the learner, which waits meanwhile.",
+    )
+    gpus: int = Field(default=0, ge=0, description="GPUs of each engine; more than one means tensor parallelism.")
+    threads: Positive = Field(default=2, description="OpenMP threads of each engine on a CPU.")
+    max_total_tokens: Positive = Field(default=16384, description="Tokens that the KV cache holds on a CPU.")
+    memory_fraction: Share = Field(default=0.6, description="Share of GPU memory for weights and KV cache.")
+    start_timeout: float = Field(default=300.0, gt=0, description="Seconds until a server must answer.")
+    request_timeout: float = Field(default=600.0, gt=0, description="Seconds until a request must be answered.")
+    deterministic: bool = Field(
+        default=True, description="Honour each sample's seed and make results independent of what else is in the batch."
+    )
+
+
+class Reward(Section):
+    """A sample's reward: the weighted sum of its parts."""
+
+    checker: Literal["exact", "numeric", "reasoning_gym"] = Field(
+        default="numeric", description="How the extracted answer is compared with the gold answer."
+    )
+    answer_weight: float = Field(default=1.0, description="Reward of a right answer.")
+    format_weight: float = Field(default=0.0, description="Reward of a response in the <think>/<answer> form.")
+
+
+class Algorithm(Section):
+    """GRPO (arXiv 2402.03300) with token-mean aggregation and asymmetric clipping (DAPO, arXiv 2503.14476)."""
+
+    clip_low: float = Field(default=0.2, gt=0, lt=1, description="The ratio is clipped below at 1 - clip_low.")
+    clip_high: float = Field(default=0.28, gt=0, description="The ratio is clipped above at 1 + clip_high.")
+    kl_coefficient: float = Field(
+        default=0.0, ge=0, description="Weight of the k3 estimate of KL(policy || reference) in the loss."
+    )
+    std_normalised: bool = Field(
+        default=True, description="Divide advantages by the group's standard deviation (GRPO); false is Dr. GRPO."
+    )
+
+
+class Optimizer(Section):
+    learning_rate: float = Field(default=2e-4, gt=0, description="AdamW's learning rate after warm-up.")
+    warmup_steps: int = Field(default=0, ge=0, description="Steps of linear warm-up.")
+    betas: tuple[float, float] = Field(default=(0.9, 0.95), description="AdamW's averaging coefficients.")
+    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's decoupled weight decay.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this global norm.")
+    micro_batch_tokens: Positive = Field(default=8192, description="Padded tokens of one forward and backward pass.")
+
+
+class Learner(Section):
+    ranks: Positive = Field(default=1, description="torch.distributed ranks.")
+    cpus: float = Field(default=0.0, ge=0, description="CPUs reserved for each rank in Ray.")
+    gpus: int = Field(default=0, ge=0, le=1, description="GPUs of each rank.")
+    threads: Positive = Field(default=2, description="OpenMP threads of each rank on a CPU.")
+    checkpoint_every: Positive = Field(
+        default=10, description="Steps between full checkpoints; lost steps are replayed from stored samples."
+    )
+
+
+class Evaluation(Section):
+    every: Positive = Field(
+        default=20, description="Steps between evaluations; the first and the last weights are always evaluated."
+    )
+    samples_per_prompt: Positive = Field(default=1, description="Sampled responses a question, next to the greedy one.")
+    temperature: float = Field(default=1.0, gt=0, description="Temperature of the sampled responses.")
+
+
+class Tracking(Section):
+    uri: str | None = Field(
+        default=None, description="MLflow tracking URI; none means MLFLOW_TRACKING_URI or a local sqlite file."
+    )
+    experiment: str = Field(default="rl-post", description="MLflow experiment.")
+    table_every: Positive = Field(default=20, description="Steps between tables of samples.")
+    register_as: str | None = Field(default=None, description="Name of the registered model; none registers nothing.")
+
+
+class Recipe(Section):
+    name: str = Field(description="Name of the recipe; runs are called after it.")
+    seed: int = Field(default=0, ge=0, description="Every random choice of the run derives from it.")
+    steps: Positive = Field(default=60, description="Policy updates.")
+    scale: str = Field(
+        default="fixed", description="The entry of `scales` that was chosen, or `fixed` where the recipe has none."
+    )
+    model: Model = Model()
+    data: Data = Data()
+    cold_start: ColdStart | None = None
+    rollout: Rollout = Rollout()
+    engine: Engine = Engine()
+    reward: Reward = Reward()
+    algorithm: Algorithm = Algorithm()
+    optimizer: Optimizer = Optimizer()
+    learner: Learner = Learner()
+    evaluation: Evaluation = Evaluation()
+    tracking: Tracking = Tracking()
+
+    @model_validator(mode="after")
+    def fits_together(self) -> "Recipe":
+        """Refuse settings that can't work together, before anything starts."""
+        groups, rows = self.rollout.prompts_per_step, self.data.train_size
+        if groups > rows:
+            raise ValueError(
+                f"rollout.prompts_per_step ({groups}) is larger than the dataset: data.train_size is {rows}"
+            )
+        if self.rollout.shards > groups:
+            raise ValueError(
+                f"rollout.shards ({self.rollout.shards}) is larger than rollout.prompts_per_step ({groups})"
+            )
+        response, context = self.rollout.max_response_tokens, self.model.context_length
+        if response >= context:
+            raise ValueError(
+                f"rollout.max_response_tokens ({response}) leaves no room for a prompt: "
+                f"model.context_length is {context}"
+            )
+        if self.cold_start and self.data.source != "arithmetic":
+            raise ValueError(
+                f"cold_start needs demonstrations, which data.source {self.data.source} has not: "
+                "set data.source to arithmetic or leave cold_start out"
+            )
+        return self

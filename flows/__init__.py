@@ -1,0 +1,1 @@
+"""What happens, in order: the Prefect flow and the command line that starts it."""

@@ -1,0 +1,102 @@
+"""What people see of a run: MLflow, Prefect's page and the terminal. All of it is read from the ledger."""
+
+import sys
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.exceptions import PrefectException
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tasks.rollout.samples import read_samples
+from tasks.runtime.ledger import Receipt, Run, committed_steps, read_commit
+from tasks.runtime.tracking import Tracker
+
+HEADLINE = {
+    "reward/mean": "reward {:.2f}",
+    "eval/heldout/sampled_accuracy": "accuracy {:.2f}",
+    "perf/rollout_tokens_per_second": "{:.0f} tokens/s",
+}
+
+
+class Projections:
+    """Projects a run's committed steps for the length of a `with` block."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._tracker = Tracker(run)
+        self._artifact: UUID | None = None
+        self._latest: dict[str, float] = {}
+        self._done = False
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[headline]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stderr),
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task(run.id, total=run.recipe.steps, headline="starting")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+        failed = "FAILED" if kind and issubclass(kind, Exception) else "KILLED"
+        self._tracker.finish(failed if kind else "FINISHED")
+
+    def start(self, dataset: Receipt) -> None:
+        """Show that the run has begun."""
+        self._tracker.log_dataset(dataset)
+        self._bar.update(self._task, headline="cold start and engines")
+        with suppress(PrefectException):
+            self._artifact = create_progress_artifact(0.0, description=f"steps of {self._run.id}")
+
+    def project(self, step: int) -> None:
+        """Show everything that is committed up to a step."""
+        self._tracker.project()
+        if step and (step % self._run.recipe.tracking.table_every == 0 or step == self._run.recipe.steps):
+            shards = range(self._run.recipe.rollout.shards)
+            paths = [self._run.step_file(step, f"scored-{shard:02d}.parquet") for shard in shards]
+            self._tracker.log_samples(step, read_samples(paths))
+        self._latest |= read_commit(self._run, step)["metrics"]
+        shown = [text.format(self._latest[name]) for name, text in HEADLINE.items() if name in self._latest]
+        self._bar.update(self._task, completed=step, headline="  ".join(shown))
+        with suppress(PrefectException):
+            if self._artifact:
+                update_progress_artifact(self._artifact, 100.0 * step / self._run.recipe.steps)
+
+    def finish(self) -> dict[str, Any]:
+        """Register the final model, leave a summary on Prefect's page, and return it."""
+        name = self._run.recipe.tracking.register_as
+        if name:
+            self._tracker.register(self._run.weights(self._run.recipe.steps), name)
+        outcome = {
+            "run": self._run.id,
+            "directory": str(self._run.root),
+            "mlflow": self._tracker.location,
+            **{f"{name} before → after": change for name, change in _changes(self._run).items()},
+        }
+        with suppress(PrefectException):
+            create_markdown_artifact("\n".join(f"- **{key}**: {value}" for key, value in outcome.items()))
+        return outcome
+
+
+def _changes(run: Run) -> dict[str, str]:
+    """Return the evaluated accuracies of the first and the last weights, with their 95 % intervals."""
+    first, last = (read_commit(run, step)["metrics"] for step in (0, max(committed_steps(run))))
+
+    def show(metrics: dict[str, float], name: str) -> str:
+        return f"{metrics[name]:.3f} [{metrics[f'{name}_low']:.3f}, {metrics[f'{name}_high']:.3f}]"
+
+    names = [name for name in first if name.endswith("_accuracy") and name in last]
+    return {name: f"{show(first, name)} → {show(last, name)}" for name in names}

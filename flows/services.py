@@ -1,0 +1,164 @@
+"""The services of a long-lived installation on one machine: Prefect server, MLflow server, work pool, worker.
+
+Each runs in a session of its own, listens on loopback, and logs to `.rl-post/services/`. What was started is written
+down, so that `down` ends exactly that. While they run, `prefect.toml` in the project's folder tells Prefect's command
+line where the server is.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+import httpx
+import psutil
+from rich.console import Console
+from tenacity import RetryError, retry, retry_if_result, stop_after_delay, wait_fixed
+
+from configs.errors import UserError
+from tasks.runtime.files import read_json, write_json
+from tasks.runtime.ledger import home
+
+ROOT = Path(__file__).parent.parent
+POOL = "rl-post-local"
+HOST = "127.0.0.1"
+PREFECT_PORT, MLFLOW_PORT = 4200, 5000
+START_TIMEOUT = 180.0  # Seconds; a first start migrates a new database.
+STOP_TIMEOUT = 20.0
+PREFECT_TOML = ROOT / "prefect.toml"
+
+
+def start_services(console: Console) -> None:
+    """Start the services, wait until they answer, deploy the recipes, and say where everything is."""
+    if _record().exists():
+        raise UserError("services are recorded as started; `make down` ends them")
+    _record().parent.mkdir(parents=True, exist_ok=True)
+    prefect_port, mlflow_port = _free_port(PREFECT_PORT), _free_port(MLFLOW_PORT)
+    api, mlflow = f"http://{HOST}:{prefect_port}/api", f"http://{HOST}:{mlflow_port}"
+    environment = {
+        **os.environ,
+        "PREFECT_API_URL": api,
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "MLFLOW_TRACKING_URI": mlflow,
+        "RL_POST_HOME": str(home()),
+        "RL_POST_ROOT": str(ROOT),
+    }
+    try:
+        with console.status("starting the Prefect server and the MLflow server"):
+            _launch(
+                "prefect-server", _prefect("server", "start", "--host", HOST, "--port", str(prefect_port)), environment
+            )
+            _launch("mlflow-server", _mlflow(mlflow_port), environment)
+            _await("prefect-server", f"{api}/health")
+            _await("mlflow-server", f"{mlflow}/health")
+        with console.status("deploying"):
+            _call(_prefect("work-pool", "create", POOL, "--type", "process", "--overwrite"), environment)
+            _call(_prefect("--no-prompt", "deploy", "--all"), environment)
+            _launch("prefect-worker", _prefect("worker", "start", "--pool", POOL), environment)
+    except BaseException:
+        stop_services(console)
+        raise
+    PREFECT_TOML.write_text(f'# Written by `make up`, removed by `make down`.\n[api]\nurl = "{api}"\n')
+    console.print(f"Prefect  http://{HOST}:{prefect_port}\nMLflow   {mlflow}\nlogs     {_record().parent}")
+    console.print("run      .venv/bin/prefect deployment run rl-post/r1 --watch")
+
+
+def stop_services(console: Console) -> None:
+    """End what `start_services` started and nothing else."""
+    PREFECT_TOML.unlink(missing_ok=True)
+    if not _record().exists():
+        console.print("nothing was started")
+        return
+    for name, started in reversed(read_json(_record()).items()):
+        _end(started["pid"], started["created"])
+        console.print(f"ended {name}")
+    _record().unlink()
+
+
+def _record() -> Path:
+    return home() / "services" / "started.json"
+
+
+def _prefect(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "prefect", *arguments]
+
+
+def _mlflow(port: int) -> list[str]:
+    store = [
+        "--backend-store-uri",
+        f"sqlite:///{home() / 'mlflow.db'}",
+        "--artifacts-destination",
+        str(home() / "mlartifacts"),
+    ]
+    return [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1", *store]
+
+
+def _launch(name: str, command: list[str], environment: dict[str, str]) -> None:
+    """Start a process in a session of its own and write down which."""
+    with (_record().parent / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    started = read_json(_record()) if _record().exists() else {}
+    created = psutil.Process(process.pid).create_time()
+    write_json(_record(), {**started, name: {"pid": process.pid, "created": created}})
+
+
+def _call(command: list[str], environment: dict[str, str]) -> None:
+    """Run a command to its end; a failure shows what it printed."""
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"`{' '.join(command[2:])}` failed:\n{done.stdout}{done.stderr}")
+
+
+def _await(name: str, url: str) -> None:
+    """Wait until a service answers."""
+
+    def answers() -> bool:
+        with suppress(httpx.HTTPError):
+            return httpx.get(url, timeout=5.0).is_success
+        return False
+
+    until_true: Callable[[Callable[[], bool]], Callable[[], bool]] = retry(
+        retry=retry_if_result(lambda up: not up), wait=wait_fixed(0.5), stop=stop_after_delay(START_TIMEOUT)
+    )
+    try:
+        until_true(answers)()
+    except RetryError:
+        log = _record().parent / f"{name}.log"
+        end = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise UserError(
+            f"{name} did not answer at {url} within {START_TIMEOUT:.0f} s; the end of {log}:\n{end}"
+        ) from None
+
+
+def _end(pid: int, created: float) -> None:
+    """End a process and the group that it leads, if it is still the one that was started."""
+    try:
+        process = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return
+    if abs(process.create_time() - created) > 1.0:
+        return  # The number was given to another process meanwhile.
+    family = [process, *process.children(recursive=True)]
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGTERM)
+    _, alive = psutil.wait_procs(family, timeout=STOP_TIMEOUT)
+    for survivor in alive:
+        with suppress(psutil.NoSuchProcess):
+            survivor.kill()
+
+
+def _free_port(first: int) -> int:
+    """Return the first port from `first` on that nothing listens on."""
+    for port in range(first, first + 100):
+        with closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind((HOST, port))
+                return port
+    raise UserError(f"no port from {first} to {first + 99} is free")

@@ -1,0 +1,1 @@
+"""Questions in, tokenised prompts out."""

@@ -1,0 +1,77 @@
+"""Column arithmetic: questions such as `57+85=?`, and demonstrations of how to answer them, some of them wrong."""
+
+import random
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from configs.errors import UserError
+from configs.schema import Section
+from tasks.dataset.question import Question
+
+
+class Settings(Section):
+    """`data.settings` of the source `arithmetic`."""
+
+    digits: int = Field(2, ge=1, le=3, description="Digits of both numbers; there are 81 x 100^(digits-1) pairs.")
+    operations: Literal["+", "-", "+-"] = Field("+", description="Sums, differences (never below zero), or both.")
+    working: bool = Field(False, description="Demonstrations show the columns' results, units first, in <think>.")
+
+
+def parse_settings(settings: dict[str, Any]) -> Settings:
+    """Validate `data.settings`; raises UserError naming each key that is wrong."""
+    try:
+        return Settings.model_validate(settings)
+    except ValidationError as error:
+        problems = "; ".join(f"data.settings.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise UserError(f"{problems}. The source arithmetic knows {', '.join(Settings.model_fields)}") from None
+
+
+def questions(settings: dict[str, Any], seed: int) -> list[Question]:
+    """Every question that the settings allow, once each, in an order drawn from the seed.
+
+    Disjoint slices of the result are disjoint sets of questions; `12+34` and `34+12` are two questions.
+    """
+    parsed = parse_settings(settings)
+    numbers = range(10 ** (parsed.digits - 1), 10**parsed.digits)
+    sums = [(f"{a}+{b}", a + b) for a in numbers for b in numbers if "+" in parsed.operations]
+    differences = [(f"{a}-{b}", a - b) for a in numbers for b in numbers if "-" in parsed.operations and a >= b]
+    everything = [
+        Question(id=f"arithmetic/{term}", text=f"{term}=?", gold=str(value), source="arithmetic")
+        for term, value in sums + differences
+    ]
+    random.Random(seed).shuffle(everything)
+    return everything
+
+
+def demonstration(question: Question, wrong: bool, rng: random.Random, working: bool = False) -> str:
+    """A short response in the form `<think>…</think><answer>142</answer>`.
+
+    With `working` the think part holds each column's result with the carry in it, units first: `12 14`.
+    A wrong one is a near miss, and its working agrees with it: one column is off by one (as by a lost carry) or two.
+    The misses are drawn evenly from the values that they lead to, eight for most questions of two digits, so that
+    a policy fitted to demonstrations that are mostly right still finds the right answer the likeliest.
+    """
+    columns, value = _calculate(question.text)
+    if wrong:
+        slips = [_calculate(question.text, {i: by}) for i in range(len(columns)) for by in (-2, -1, 1, 2)]
+        columns, value = rng.choice([slip for slip in slips if slip[1] >= 0])
+    think = " ".join(map(str, columns)) if working else ""
+    return f"<think>{think}</think><answer>{value}</answer>"
+
+
+def _calculate(text: str, slips: Mapping[int, int] = MappingProxyType({})) -> tuple[list[int], int]:
+    """Add or subtract column by column, units first: (each column's result, value).
+
+    `slips` are mistakes: the amount that a column's result is off by.
+    """
+    sign = 1 if "+" in text else -1
+    first, second = text.removesuffix("=?").split("+" if sign == 1 else "-")
+    columns, value, carry = [], 0, 0
+    for i, (x, y) in enumerate(zip(reversed(first), reversed(second), strict=True)):
+        columns.append(int(x) + sign * int(y) + carry + slips.get(i, 0))
+        carry, digit = divmod(columns[-1], 10)
+        value += digit * 10**i
+    return columns, value + carry * 10 ** len(columns)

@@ -1,0 +1,83 @@
+"""The prepared folder: train.arrow, eval.arrow, demonstrations.arrow (empty without a cold start) and receipt.json.
+
+The tables are Arrow IPC files. Prompts have the columns id, text, gold, source, metadata (strings) and prompt_ids
+(int32 lists); demonstrations have prompt_ids and response_ids.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyarrow import feather
+
+from tasks.dataset.question import Question
+from trainer.folders import written_at_once
+
+Demonstration = tuple[list[int], list[int]]
+"""(prompt ids, response ids with the EOS)."""
+
+_IDS = pa.list_(pa.int32())
+_PROMPTS = pa.schema(
+    [(name, pa.string()) for name in ("id", "text", "gold", "source", "metadata")] + [("prompt_ids", _IDS)]
+)
+_DEMONSTRATIONS = pa.schema([("prompt_ids", _IDS), ("response_ids", _IDS)])
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A question and the token ids that it is asked with, up to where the response begins."""
+
+    question: Question
+    ids: list[int]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What preparation made: the folder, the digest of all that it is made of, rows, and rows left out by reason."""
+
+    path: str
+    digest: str
+    train_rows: int
+    eval_rows: int
+    dropped: dict[str, int]
+
+
+def write(
+    receipt: Receipt, train: Sequence[Prompt], held_out: Sequence[Prompt], demos: Sequence[Demonstration]
+) -> None:
+    """Write the folder `receipt.path` whole or not at all."""
+    with written_at_once(Path(receipt.path)) as folder:
+        _write_table(folder / "train.arrow", [_to_row(prompt) for prompt in train], _PROMPTS)
+        _write_table(folder / "eval.arrow", [_to_row(prompt) for prompt in held_out], _PROMPTS)
+        rows = [{"prompt_ids": prompt_ids, "response_ids": response_ids} for prompt_ids, response_ids in demos]
+        _write_table(folder / "demonstrations.arrow", rows, _DEMONSTRATIONS)
+        (folder / "receipt.json").write_text(json.dumps(asdict(receipt), indent=2))
+
+
+def read_receipt(path: str | Path) -> Receipt:
+    """Read the receipt of a prepared folder, wherever it lies now."""
+    return Receipt(**json.loads((Path(path) / "receipt.json").read_text()) | {"path": str(path)})
+
+
+def read_prompts(path: str | Path, split: Literal["train", "eval"]) -> list[Prompt]:
+    """Read the prompts of a prepared folder, in their fixed order."""
+    rows = feather.read_table(Path(path) / f"{split}.arrow").to_pylist()
+    return [Prompt(ids=row.pop("prompt_ids"), question=Question(**row)) for row in rows]
+
+
+def read_demonstrations(path: str | Path) -> list[Demonstration]:
+    """Read the cold start's demonstrations of a prepared folder; empty where it was prepared without a cold start."""
+    table = feather.read_table(Path(path) / "demonstrations.arrow")
+    return list(zip(table["prompt_ids"].to_pylist(), table["response_ids"].to_pylist(), strict=True))
+
+
+def _to_row(prompt: Prompt) -> dict[str, Any]:
+    return asdict(prompt.question) | {"prompt_ids": prompt.ids}
+
+
+def _write_table(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    # Uncompressed files can be mapped into memory as they are.
+    feather.write_feather(pa.Table.from_pylist(rows, schema=schema), str(path), compression="uncompressed")

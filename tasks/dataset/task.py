@@ -1,0 +1,35 @@
+"""The dataset task: the model's files and the tokenised prompts."""
+
+from dataclasses import asdict
+
+from configs.errors import UserError
+from tasks.runtime.dispatch import stage
+from tasks.runtime.ledger import Receipt, Run, once
+
+
+@stage(name="prepare dataset", run_name="prepare dataset", tag="dataset", timeout=3600)
+def prepare_dataset(run: Run) -> Receipt:
+    """Fetch or build the model and prepare the prompts with its tokenizer.
+
+    Both are cached by content, and what a run began with it keeps.
+
+    Returns:
+        `model` (its folder in Hugging Face format) and what `tasks.dataset.store.Receipt` holds.
+
+    Raises:
+        UserError: a mistake in the recipe's data or model, or data that changed since the run began.
+    """
+    # Imported here, since they bring PyTorch and transformers, which the flow and the other tasks don't need.
+    from tasks.dataset.prepare import prepare
+    from trainer.pretrained import materialise
+
+    cache = run.home / "cache"
+    model = materialise(run.recipe.model, cache / "models")
+    prepared = {"model": str(model), **asdict(prepare(run.recipe, model, cache / "datasets"))}
+    first = once(run.step_file(0, "dataset.json"), lambda: dict(prepared))
+    if first["digest"] != prepared["digest"]:
+        raise UserError(
+            f"the dataset is not the one that {run.id} began with: data.source {run.recipe.data.source} or the model's "
+            "tokenizer changed. Put it back, or begin a new run"
+        )
+    return prepared

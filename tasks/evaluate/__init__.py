@@ -1,0 +1,1 @@
+"""Held-out questions in, accuracies with confidence intervals out."""

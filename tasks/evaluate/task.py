@@ -1,0 +1,56 @@
+"""The evaluation task: greedy and sampled accuracy on the held-out questions."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from tasks.dataset.store import read_prompts
+from tasks.evaluate.statistics import accuracy
+from tasks.reward.task import score_rows
+from tasks.rollout.samples import SCORED, Row, write_samples
+from tasks.rollout.shard import Sampling, roll_out
+from tasks.rollout.task import engine_client, load_text_tokenizer
+from tasks.runtime.dispatch import stage
+from tasks.runtime.ledger import Receipt, Run, once
+
+
+@stage(name="evaluate", run_name="evaluate weights {version}", tag="evaluate", timeout=3600)
+def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Receipt:
+    """Answer every held-out question greedily and by sampling, with the weights that the engine reports as `version`.
+
+    Training's reward scores the answers; evaluation's own sampling settings are used and stored with them.
+
+    Returns:
+        `version` and the `metrics`, `eval/heldout/…`.
+    """
+
+    def make() -> Receipt:
+        recipe = run.recipe
+        prompts = list(enumerate(read_prompts(dataset["path"], "eval")))
+        client, tokenizer = engine_client(run, 0, version), load_text_tokenizer(dataset)
+        settings = {
+            "greedy": Sampling(1, recipe.rollout.max_response_tokens, 0.0, recipe.seed),
+            "sampled": Sampling(
+                recipe.evaluation.samples_per_prompt,
+                recipe.rollout.max_response_tokens,
+                recipe.evaluation.temperature,
+                recipe.seed,
+            ),
+        }
+        metrics: dict[str, float] = {}
+        for name, sampling in settings.items():
+            # The same seeds at every evaluation: what differs between two versions is then the weights alone.
+            rows = score_rows(roll_out(client, tokenizer, prompts, 0, version, sampling), recipe.reward)
+            write_samples(run.step_file(version, f"eval-{name}.parquet"), rows, SCORED)
+            metrics |= accuracy_metrics(f"eval/heldout/{name}_accuracy", rows)
+        return {"version": version, "metrics": metrics}
+
+    return once(run.step_file(version, "eval.json"), make)
+
+
+def accuracy_metrics(name: str, rows: Sequence[Row]) -> dict[str, float]:
+    """Return the accuracy of scored answers under `name` and the ends of its 95 % interval, a question counting once."""
+    outcomes: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        outcomes[row["prompt_id"]].append(float(row["status"] == "right"))
+    estimate = accuracy(outcomes)
+    return {name: estimate.mean, f"{name}_low": estimate.low, f"{name}_high": estimate.high}

@@ -1,0 +1,75 @@
+r"""Which part of a response is its answer.
+
+The conventions, in this order:
+
+1. Thinking doesn't count: only what follows the last `</think>` does. A thinking part that is never closed leaves no
+   answer. A `</think>` without an opening is fine (the opening may end the prompt), and so is a response without both.
+2. The content of the last `<answer>…</answer>`, else of the last `\boxed{…}`, just as it stands: a list of guesses in
+   it is no number. If the last one is empty or not closed there is no answer, whatever came before.
+3. With nothing enclosed: the rest of the line after the last `####`, else after the last `Answer:`, else the whole
+   text. It may be right as it stands, or the last number in it may be; a number that ends a list is a guess, not an
+   answer.
+4. A response that was cut at the length limit has an answer by rule 2 only: more may have been to come.
+"""
+
+import re
+
+from tasks.reward.numbers import last_number
+
+_LABELS = (re.compile(r"####[ \t]*(.*)"), re.compile(r"(?i:\banswer(?: is)?)\s*:\s*(.*)"))
+# Not the powers in `2**3 + 3**2`.
+_BOLD = re.compile(r"(?<![\w)*])\*\*([^*\n]+)\*\*(?!\w)")
+
+
+def final_part(response: str) -> str | None:
+    """Return what follows the thinking; None where the thinking isn't closed."""
+    *_, final = response.rpartition("</think>")
+    return None if "<think>" in final else final
+
+
+def find_answers(response: str, cut: bool = False) -> list[str]:
+    """Return the readings of the response's one answer, by the conventions above; empty where it gives none.
+
+    Args:
+        response: The response alone, without its prompt.
+        cut: It ended at the length limit.
+    """
+    final = final_part(response)
+    if final is None:
+        return []
+    enclosed = _last_enclosed(final)
+    if enclosed is not None:
+        return [enclosed] if enclosed else []
+    if cut:
+        return []
+    line = _after_label(_BOLD.sub(r"\1", final)).strip()
+    number = last_number(line)
+    return [reading for reading in (line, number) if reading]
+
+
+def _last_enclosed(text: str) -> str | None:
+    """Return the content of the last tags or box: empty where that isn't closed, None where there is neither."""
+    content = None
+    if "<answer>" in text:
+        content, closing, _ = text.rpartition("<answer>")[2].partition("</answer>")
+        text = content = content.strip() if closing else ""
+    if r"\boxed{" in text:
+        content = _up_to_closing_brace(text.rpartition(r"\boxed{")[2]).strip()
+    return content
+
+
+def _up_to_closing_brace(text: str) -> str:
+    """Return the text before the brace that closes one opened before it; empty where none does."""
+    depth = 1
+    for brace in re.finditer(r"[{}]", text):
+        depth += 1 if brace.group() == "{" else -1
+        if depth == 0:
+            return text[: brace.start()]
+    return ""
+
+
+def _after_label(text: str) -> str:
+    for label in _LABELS:
+        if lines := label.findall(text):
+            return lines[-1]
+    return text

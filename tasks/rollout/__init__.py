@@ -1,0 +1,1 @@
+"""Prompts in, responses out: SGLang engines and the samples that they produce."""

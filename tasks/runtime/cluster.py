@@ -1,0 +1,105 @@
+"""Ray: what the cluster offers, whether a recipe fits it, and the named actors that hold long-lived state."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import ray
+from prefect_ray import RayTaskRunner
+from ray.exceptions import RayError
+
+from configs.errors import UserError
+from configs.schema import Recipe
+from tasks.runtime.dispatch import TASK_CPUS
+
+Accelerator = Literal["cpu", "nvidia", "amd"]
+# Interpreter, SGLang's three processes and Prefect's worker before any weights are loaded, measured on a CPU.
+BASE_MEMORY = 6 * 2**30
+STOP_TIMEOUT = 20.0  # Seconds that an actor has to end its processes before it is killed.
+
+
+def ray_task_runner() -> RayTaskRunner[Any]:
+    """Return Prefect's task runner on Ray: the cluster that RAY_ADDRESS names, or a local one for the flow's time."""
+    return RayTaskRunner(init_kwargs={"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"})
+
+
+def offered() -> Mapping[str, float]:
+    """Return the resources of the cluster: CPU, GPU, memory (bytes) and accelerator types."""
+    return ray.cluster_resources()
+
+
+def vendor(resources: Mapping[str, float]) -> Accelerator:
+    """Tell the vendor of the cluster's accelerators by the types that Ray reports."""
+    if not resources.get("GPU"):
+        return "cpu"
+    return "amd" if any(key.startswith("accelerator_type:AMD") for key in resources) else "nvidia"
+
+
+def needed(recipe: Recipe) -> dict[str, float]:
+    """Return what a recipe asks of the cluster: CPU, GPU, and memory (bytes, an estimate)."""
+    engines, learner = recipe.engine, recipe.learner
+    weight_bytes = _weight_bytes(recipe.model.path)
+    # An engine holds its weights twice while it loads new ones. A learner holds weights, gradients and two moments.
+    host_memory = BASE_MEMORY + 2 * weight_bytes * engines.count + 4 * weight_bytes
+    return {
+        "CPU": engines.count * engines.cpus + learner.ranks * learner.cpus + TASK_CPUS,
+        "GPU": engines.count * engines.gpus + learner.ranks * learner.gpus,
+        "memory": host_memory,
+    }
+
+
+def _weight_bytes(model: str) -> int:
+    """Return the size of a model's weights in fp32, and 0 where it can't be known before a download."""
+    known = {"tiny": 4 * 1_600_000, "smollm2": 4 * 134_500_000}
+    return known.get(model) or sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))
+
+
+def check_fit(needs: Mapping[str, float], offers: Mapping[str, float]) -> None:
+    """Refuse a placement that can never be had: Ray would wait for it for ever.
+
+    Raises:
+        UserError: names each resource, what is needed and what there is.
+    """
+    scale = {"memory": (2**30, " GiB")}
+    short = []
+    for name, need in needs.items():
+        unit, label = scale.get(name, (1, ""))
+        if need > offers.get(name, 0):
+            short.append(f"{name} {need / unit:.4g}{label} (the cluster has {offers.get(name, 0) / unit:.4g}{label})")
+    if short:
+        raise UserError(
+            f"the recipe does not fit the cluster; it needs {', '.join(short)}. "
+            "Lower engine.count, learner.ranks or the model's size, or add nodes to Ray"
+        )
+
+
+def find_actor(run_id: str, name: str) -> Any:
+    """Return a run's actor by name."""
+    return ray.get_actor(name, namespace=run_id)
+
+
+@contextmanager
+def actors(run_id: str, classes: dict[str, tuple[type, dict[str, Any], dict[str, Any]]]) -> Iterator[None]:
+    """Keep a run's named actors for the length of the block; end them and their processes however it ends.
+
+    Ray restarts an actor that dies. It comes back empty: the task that needs it next brings it up to date.
+
+    Args:
+        run_id: The run, Ray's namespace for the names.
+        classes: By actor name: the class, its arguments, and Ray's options (resources, environment).
+    """
+    handles: list[Any] = [
+        ray.remote(kind)
+        .options(name=name, namespace=run_id, max_restarts=-1, max_task_retries=0, **options)
+        .remote(**arguments)
+        for name, (kind, arguments, options) in classes.items()
+    ]
+    try:
+        yield
+    finally:
+        with suppress(RayError):
+            ray.get([handle.stop.remote() for handle in handles], timeout=STOP_TIMEOUT)
+        for handle in handles:
+            with suppress(RayError):
+                ray.kill(handle)

@@ -1,0 +1,118 @@
+"""Prefect tasks on Ray workers, submitted again when a worker dies.
+
+Prefect retries a task that raises, but not one whose Ray worker dies (killed, out of memory): its future says Crashed
+and its task run stays Running on the server for ever. Ray's own retries would run the body again behind Prefect's
+back, so they are off. Here, and only here, a crashed task run is closed and its task submitted again. Tasks are
+idempotent: a second run finds what the first one finished.
+"""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Generic, TypeVar, cast
+from uuid import UUID
+
+from prefect import get_run_logger
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.exceptions import PrefectHTTPStatusError
+from prefect.futures import PrefectFuture
+from prefect.tasks import Task, exponential_backoff, task
+from prefect.utilities.collections import visit_collection
+from prefect_ray.context import remote_options
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_fixed
+
+from configs.errors import UserError
+
+T = TypeVar("T")
+MAX_CRASHES = 3
+TASK_CPUS = 0.25  # A task mostly waits for an actor; four of them share a core.
+
+
+def stage(*, name: str, run_name: str, tag: str, timeout: float) -> Callable[[Callable[..., T]], Task[..., T]]:
+    """Return the decorator of a stage's task: three retries after 2, 4 and 8 s with jitter, no result cache.
+
+    A `UserError` is not retried.
+
+    Args:
+        name: The task's name in Prefect.
+        run_name: Template of the run's name over the task's parameters, e.g. `rollout step {step}`.
+        tag: The stage, a Prefect tag.
+        timeout: Seconds that one attempt may take.
+    """
+    return cast(
+        Callable[[Callable[..., T]], Task[..., T]],
+        task(
+            name=name,
+            task_run_name=run_name,
+            tags=[tag],
+            retries=3,
+            retry_delay_seconds=exponential_backoff(backoff_factor=2),
+            retry_jitter_factor=0.5,
+            retry_condition_fn=_may_pass,
+            timeout_seconds=timeout,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+        ),
+    )
+
+
+class Call(Generic[T]):
+    """A submitted task whose result survives the death of its worker, or of the worker of a task before it."""
+
+    def __init__(self, task: Task[..., T], cpus: float, parameters: dict[str, Any]) -> None:
+        self._task, self._cpus, self._parameters = task, cpus, parameters
+        self._future = self._submit(lambda call: call._future)
+
+    def result(self) -> T:
+        """Wait for the result.
+
+        Raises:
+            Exception: what the task raised in its last retry, or what killed its worker for the last time.
+        """
+        for _ in range(MAX_CRASHES):
+            self._future.wait()
+            state = self._future.state
+            if not state.is_crashed():
+                return cast(T, self._future.result())
+            get_run_logger().warning("%s lost its worker and is submitted again: %s", self._task.name, state.message)
+            _close(self._future.task_run_id, state)
+            # A task before this one may be what crashed: its own result() submits it again.
+            self._future = self._submit(lambda call: call.result())
+        return cast(T, self._future.result())
+
+    def _submit(self, resolve: "Callable[[Call[Any]], Any]") -> PrefectFuture[T]:
+        def exchange(value: Any) -> Any:
+            return resolve(value) if isinstance(value, Call) else value
+
+        parameters = visit_collection(self._parameters, visit_fn=exchange, return_data=True)
+        with remote_options(max_retries=0, num_cpus=self._cpus):
+            return self._task.submit(**parameters)
+
+
+def submit(task: Task[..., T], *, cpus: float = TASK_CPUS, **parameters: Any) -> Call[T]:
+    """Submit a task to Ray. A parameter may be, or hold in a list, the `Call` of a task that comes before it."""
+    return Call(task, cpus, parameters)
+
+
+def _may_pass(task: Task[..., Any], run: TaskRun, state: State) -> bool:
+    """Tell whether trying again can help: not where the user has to mend something."""
+    return not isinstance(state.result(raise_on_failure=False), UserError)
+
+
+def _close(task_run_id: UUID, state: State) -> None:
+    """Tell the server what the dead worker could not: its task run crashed.
+
+    A worker reports its task run by events, which the server records a moment later, or never if it died at once.
+    """
+    known = retry(retry=retry_if_exception(_is_unknown), wait=wait_fixed(1.0), stop=stop_after_attempt(3), reraise=True)
+    with get_client(sync_client=True) as client:
+        try:
+            known(client.set_task_run_state)(task_run_id, state, force=True)
+        except PrefectHTTPStatusError as error:
+            if not _is_unknown(error):
+                raise
+
+
+def _is_unknown(error: BaseException) -> bool:
+    return isinstance(error, PrefectHTTPStatusError) and error.response.status_code == HTTPStatus.NOT_FOUND

@@ -1,0 +1,143 @@
+"""The run directory: the only truth about a training run.
+
+    run.json  recipe.yaml
+    steps/000012/  rollout-00.parquet  scored-00.parquet  update.json  eval.json  commit.json
+    weights/000012/   checkpoints/000010/   logs/
+
+Step 0 is the policy before the first update; step k's rollout uses weights version k-1 and its update makes version k.
+A step is committed by one `commit.json`, which holds the hashes of everything that the step made. Scored samples are
+stored before the update that uses them (the write-ahead log), so a lost learner is rebuilt by replay.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from uuid import uuid4
+
+import yaml
+
+from configs.errors import UserError
+from configs.loader import dump_yaml
+from configs.schema import Recipe
+from tasks.runtime.files import read_json, sha256, write_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run: its directory and its recipe. Small enough to be an argument of every task."""
+
+    root: Path
+    recipe: Recipe
+
+    @property
+    def id(self) -> str:
+        """The run's name, e.g. `r1-20261130-031500-a1b2`."""
+        return self.root.name
+
+    @property
+    def home(self) -> Path:
+        """The directory that holds the runs and what they share."""
+        return self.root.parent.parent
+
+    @property
+    def logs(self) -> Path:
+        """The directory of the engines' logs."""
+        return self.root / "logs"
+
+    def step_file(self, step: int, name: str) -> Path:
+        """Return the path of a file of a step."""
+        return self.root / "steps" / f"{step:06d}" / name
+
+    def weights(self, version: int) -> Path:
+        """Return the folder of a weights version in Hugging Face format."""
+        return self.root / "weights" / f"{version:06d}"
+
+    def checkpoint(self, version: int) -> Path:
+        """Return the folder of the learner's full state at a weights version."""
+        return self.root / "checkpoints" / f"{version:06d}"
+
+    def checkpoints(self) -> list[int]:
+        """Return the versions that have a full checkpoint, oldest first."""
+        return sorted(int(path.name) for path in (self.root / "checkpoints").glob("[0-9]*"))
+
+
+def home() -> Path:
+    """Return the directory of all runs and of what they share: RL_POST_HOME, or `.rl-post` in the current one."""
+    return Path(os.environ.get("RL_POST_HOME", ".rl-post")).absolute()
+
+
+def create_run(home: Path, recipe: Recipe) -> Run:
+    """Make the directory of a new run.
+
+    Raises:
+        UserError: if the directory can't be written.
+    """
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    run = Run(home / "runs" / f"{recipe.name}-{stamp}-{uuid4().hex[:4]}", recipe)
+    try:
+        run.root.mkdir(parents=True)
+        (run.root / "recipe.yaml").write_text(dump_yaml(recipe))
+        write_json(run.root / "run.json", {"format": FORMAT, "created": stamp})
+    except OSError as error:
+        raise UserError(
+            f"can't write the run directory {run.root}: {error.strerror}. Set RL_POST_HOME to a writable directory"
+        ) from None
+    return run
+
+
+def open_run(home: Path, name: str) -> Run:
+    """Open an existing run by its id or by the path of its directory.
+
+    Raises:
+        UserError: if there is no such run, or if another version of this project wrote it.
+    """
+    root = next((path for path in (home / "runs" / name, Path(name).absolute()) if path.is_dir()), None)
+    if root is None or not (root / "run.json").is_file():
+        known = sorted(path.name for path in (home / "runs").glob("*/"))[-5:]
+        raise UserError(f"no run {name!r} in {home / 'runs'}; the latest are: {', '.join(known) or 'none'}")
+    found = read_json(root / "run.json")["format"]
+    if found != FORMAT:
+        raise UserError(f"{root} has format {found}; this version of rl-post reads format {FORMAT}")
+    return Run(root, Recipe.model_validate(yaml.safe_load((root / "recipe.yaml").read_text())))
+
+
+Receipt = dict[str, Any]
+
+
+def once(path: Path, make: Callable[[], Receipt]) -> Receipt:
+    """Return the receipt that is stored at `path`, or make and store it, with the `seconds` that it took.
+
+    This is what makes a task idempotent: run again, it finds what it made. Files that `make` writes are complete
+    before the receipt exists.
+    """
+    if path.exists():
+        return read_json(path)
+    start = perf_counter()
+    receipt = make()
+    receipt["seconds"] = perf_counter() - start
+    write_json(path, receipt)
+    return receipt
+
+
+def commit(run: Run, step: int, metrics: dict[str, float]) -> None:
+    """Commit a step: record its metrics and the hash of every file that it made. Committing again changes nothing."""
+    target = run.step_file(step, "commit.json")
+    if not target.exists():
+        files = {path.name: sha256(path) for path in sorted(target.parent.glob("[!.]*"))}
+        write_json(target, {"step": step, "metrics": metrics, "files": files})
+
+
+def read_commit(run: Run, step: int) -> Receipt:
+    """Return a committed step's record: `step`, `metrics`, `files`."""
+    return read_json(run.step_file(step, "commit.json"))
+
+
+def committed_steps(run: Run) -> list[int]:
+    """Return the committed steps in order."""
+    return sorted(int(path.parent.name) for path in (run.root / "steps").glob("*/commit.json"))

@@ -1,0 +1,179 @@
+"""MLflow: a projection of the ledger. One MLflow run a training run, for life.
+
+The flow projects after each commit. What could not be sent stays in the ledger and is sent with the next commit, or on
+resume, once: the run's `committed` tag tells how far MLflow is. A tracker that is down never stops training.
+"""
+
+import logging
+import math
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+# A server that is down must cost seconds, not the minutes of MLflow's default of seven retries.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+
+import mlflow
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+from configs.loader import flatten
+from tasks.runtime.files import read_json, write_json
+from tasks.runtime.ledger import Receipt, Run, committed_steps, read_commit
+
+logger = logging.getLogger(__name__)
+COMMITTED = "rl_post.committed"
+PARAM_LIMIT = 6000  # Characters of a parameter's value that MLflow stores.
+
+
+def tracking_uri(run: Run) -> str:
+    """Return where a run is tracked: the recipe's URI, MLFLOW_TRACKING_URI, or a sqlite file beside the runs."""
+    local = f"sqlite:///{run.home / 'mlflow.db'}"
+    return run.recipe.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or local
+
+
+def metric_name(name: str) -> str:
+    """Map a name to the letters that MLflow takes: `@` becomes `_at_`, any other stranger `_`."""
+    clean = re.sub(r"[^\w\-. /:]", "_", name.replace("@", "_at_"))
+    return "/".join(part for part in clean.split("/") if part not in ("", ".", ".."))[:250] or "_"
+
+
+def metric_points(metrics: dict[str, float], step: int, timestamp: int) -> list[Metric]:
+    """Return the points of a step. Values that are not finite are left out and counted in `non_finite_metrics`.
+
+    Two names that map to the same one keep the first; the second gets a number.
+    """
+    points: dict[str, float] = {}
+    for name, value in metrics.items():
+        key = unique = metric_name(name)
+        count = 2
+        while unique in points:
+            unique, count = f"{key}_{count}", count + 1
+        points[unique] = value
+    finite = {key: value for key, value in points.items() if math.isfinite(value)}
+    if len(finite) < len(points):
+        finite["non_finite_metrics"] = float(len(points) - len(finite))
+    return [Metric(key, value, timestamp, step) for key, value in finite.items()]
+
+
+class Tracker:
+    """The MLflow run of a training run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._client: mlflow.MlflowClient | None = None
+        self._mlflow_id = ""
+        self._monitor: SystemMetricsMonitor | None = None
+
+    @property
+    def location(self) -> str:
+        """Where to look: the tracking URI and the MLflow run id."""
+        return f"{tracking_uri(self._run)} run {self._mlflow_id or '(not reached)'}"
+
+    def project(self) -> None:
+        """Send what is committed and not yet in MLflow. A failure is a warning; the next call tries again."""
+        _forgive(self._project)
+
+    def finish(self, status: str) -> None:
+        """Send what is left and close the MLflow run as FINISHED, FAILED or KILLED."""
+        self.project()
+        if self._monitor:
+            _forgive(self._monitor.finish)
+        if self._client:
+            client = self._client
+            _forgive(lambda: client.set_terminated(self._mlflow_id, status))
+
+    def log_dataset(self, dataset: Receipt) -> None:
+        """Record the prepared dataset and its digest as the run's input."""
+
+        def send() -> None:
+            client = self._connect()
+            source = str(dataset["path"])
+            entry = Dataset(self._run.recipe.data.source, dataset["digest"], "local", f'{{"uri": "{source}"}}')
+            client.log_inputs(self._mlflow_id, [DatasetInput(entry, [])])
+
+        _forgive(send)
+
+    def log_samples(self, step: int, rows: Iterable[dict[str, Any]]) -> None:
+        """Store a table of samples, one file a step."""
+
+        def send() -> None:
+            columns = ("group", "index", "text", "gold", "reward", "status", "finish_reason", "prompt_id")
+            table = {column: [row[column] for row in rows] for column in columns}
+            self._connect().log_table(self._mlflow_id, table, f"samples/step-{step:06d}.json")
+
+        _forgive(send)
+
+    def register(self, weights: Path, name: str) -> None:
+        """Store the final model and register it under `name` with the alias `latest`."""
+
+        def send() -> None:
+            client = self._connect()
+            client.log_artifacts(self._mlflow_id, str(weights), "model")
+            with suppress(MlflowException):
+                client.create_registered_model(name)
+            source = f"runs:/{self._mlflow_id}/model"
+            version = client.create_model_version(name, source, self._mlflow_id).version
+            client.set_registered_model_alias(name, "latest", version)
+
+        _forgive(send)
+
+    def _connect(self) -> mlflow.MlflowClient:
+        """Return the client, after making the MLflow run at the first call of the training run's life."""
+        if self._client is None:
+            client = mlflow.MlflowClient(tracking_uri(self._run))
+            identity = self._run.root / "mlflow.json"
+            if identity.exists():
+                self._mlflow_id = read_json(identity)["run_id"]
+                client.update_run(self._mlflow_id, "RUNNING")
+            else:
+                self._mlflow_id = self._create(client)
+                write_json(identity, {"run_id": self._mlflow_id})
+            self._monitor = SystemMetricsMonitor(
+                self._mlflow_id, resume_logging=True, tracking_uri=tracking_uri(self._run)
+            )
+            self._monitor.start()
+            self._client = client
+        return self._client
+
+    def _create(self, client: mlflow.MlflowClient) -> str:
+        name = self._run.recipe.tracking.experiment
+        experiment = client.get_experiment_by_name(name)
+        experiment_id = experiment.experiment_id if experiment else client.create_experiment(name)
+        tags = {"mlflow.source.git.commit": git_commit(), "rl_post.run": self._run.id}
+        run_id = client.create_run(experiment_id, tags=tags, run_name=self._run.id).info.run_id
+        params = [Param(key, str(value)[:PARAM_LIMIT]) for key, value in flatten(self._run.recipe).items()]
+        client.log_batch(run_id, params=params)
+        client.log_artifact(run_id, str(self._run.root / "recipe.yaml"))
+        return run_id
+
+    def _project(self) -> None:
+        client = self._connect()
+        tags = client.get_run(self._mlflow_id).data.tags
+        done = int(tags.get(COMMITTED, -1))
+        for step in committed_steps(self._run):
+            if step > done:
+                points = metric_points(read_commit(self._run, step)["metrics"], step, int(time.time() * 1000))
+                client.log_batch(self._mlflow_id, points, tags=[RunTag(COMMITTED, str(step))])
+
+
+def git_commit() -> str:
+    """Return the commit that this code was checked out at, or `unknown`."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    with suppress(OSError):
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+    return "unknown"
+
+
+def _forgive(send: Callable[[], object]) -> None:
+    try:
+        send()
+    except Exception as error:  # Whatever a tracker raises, training goes on.
+        logger.warning("MLflow: %s: %s. Training goes on; it is sent later.", type(error).__name__, error)

@@ -1,0 +1,1 @@
+"""Scored samples in, new weights out: the learner as Ray actors."""

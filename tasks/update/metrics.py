@@ -1,0 +1,32 @@
+"""What a step's samples say: rewards, accuracy, lengths."""
+
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+from typing import Any
+
+
+def batch_metrics(rows: Sequence[dict[str, Any]], learner_version: int) -> dict[str, float]:
+    """Summarise the scored samples of a step.
+
+    Args:
+        rows: Scored samples.
+        learner_version: The weights version that the update starts from.
+
+    Returns:
+        `reward/…` over the scorable samples and `rollout/…` over all of them; lengths are in tokens.
+    """
+    rewards = [row["reward"] for row in rows if row["reward"] is not None]
+    lengths = [len(row["response_ids"]) for row in rows]
+    lags = [learner_version - version for row in rows for version in row["weights_versions"]]
+    return {
+        "reward/mean": fmean(rewards) if rewards else 0.0,
+        "reward/std": pstdev(rewards) if rewards else 0.0,
+        "reward/accuracy": fmean(row["status"] == "right" for row in rows),
+        "reward/unscorable_share": 1 - len(rewards) / len(rows),
+        "rollout/samples": float(len(rows)),
+        "rollout/tokens": float(sum(lengths)),
+        "rollout/response_length_mean": fmean(lengths),
+        "rollout/response_length_max": float(max(lengths)),
+        "rollout/truncated_share": fmean(row["finish_reason"] == "length" for row in rows),
+        "rollout/weights_lag_mean": fmean(lags),
+    }

@@ -1,0 +1,29 @@
+"""Services that several tests share, started once a session and only when a test asks for one."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    """A real Prefect server with a database of its own."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """A real local Ray cluster, which flows find and leave running."""
+    from tasks.runtime.cluster import ray_task_runner
+
+    os.environ["PYTHONPATH"] = str(ROOT)  # Ray's workers import the tests' own tasks.
+    with ray_task_runner():
+        yield

@@ -1,0 +1,105 @@
+"""Tasks on real Ray workers under a real Prefect server: one that dies is run again, and its dead run is closed."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+
+from configs.errors import UserError
+from tasks.runtime.cluster import ray_task_runner
+from tasks.runtime.dispatch import stage, submit
+
+pytestmark = pytest.mark.usefixtures("prefect_server", "ray_cluster")
+
+
+def attempts(log: Path) -> int:
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def note(log: Path) -> int:
+    """Append a line, and return how many there are."""
+    with log.open("a") as file:
+        file.write("attempt\n")
+    return attempts(log)
+
+
+@stage(name="die at first", run_name="die at first", tag="test", timeout=60)
+def die_at_first(log: Path) -> str:
+    if note(log) == 1:
+        time.sleep(2)  # Long enough for the server to know the task run as Running.
+        os._exit(1)
+    return "survived"
+
+
+@stage(name="raise a user error", run_name="raise a user error", tag="test", timeout=60)
+def raise_user_error(log: Path) -> None:
+    note(log)
+    raise UserError("no such column")
+
+
+@stage(name="die always", run_name="die always", tag="test", timeout=60)
+def die_always(log: Path) -> None:
+    note(log)
+    os._exit(1)
+
+
+@stage(name="follow", run_name="follow", tag="test", timeout=60)
+def follow(log: Path, before: list[str]) -> str:
+    note(log)
+    return f"{before[0]} and followed"
+
+
+def states(flow_run_id: str) -> list[str]:
+    with get_client(sync_client=True) as client:
+        runs = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id])))
+    return sorted(f"{run.name} {run.state_name}" for run in runs)
+
+
+def run_flow(body) -> tuple[object, str]:
+    from prefect.runtime import flow_run
+
+    ids = []
+
+    @flow(task_runner=ray_task_runner(), name="dispatch test")
+    def outer() -> object:
+        ids.append(flow_run.id)
+        return body()
+
+    return outer(), ids[0]
+
+
+def test_a_task_whose_worker_dies_is_submitted_again_and_its_dead_run_is_closed(tmp_path: Path) -> None:
+    result, flow_run_id = run_flow(lambda: submit(die_at_first, log=tmp_path / "log").result())
+
+    assert result == "survived"
+    assert attempts(tmp_path / "log") == 2
+    assert states(flow_run_id) == ["die at first Completed", "die at first Crashed"]
+
+
+def test_a_task_that_waited_for_one_that_died_runs_once_with_the_second_result(tmp_path: Path) -> None:
+    def body() -> str:
+        before = submit(die_at_first, log=tmp_path / "first")
+        return submit(follow, log=tmp_path / "second", before=[before]).result()
+
+    result, _ = run_flow(body)
+
+    assert result == "survived and followed"
+    assert attempts(tmp_path / "second") == 1
+
+
+def test_a_worker_that_always_dies_fails_the_flow_after_a_bounded_number_of_attempts(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"(?i)crash|died|worker"):
+        run_flow(lambda: submit(die_always, log=tmp_path / "log").result())
+
+    assert attempts(tmp_path / "log") == 4
+
+
+def test_a_users_mistake_is_not_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such column"):
+        run_flow(lambda: submit(raise_user_error, log=tmp_path / "log").result())
+
+    assert attempts(tmp_path / "log") == 1

@@ -1,0 +1,104 @@
+import random
+import re
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.errors import UserError
+from tasks.dataset.arithmetic import demonstration, questions
+from tasks.dataset.question import Question
+
+TERM = re.compile(r"(\d+)([+-])(\d+)=\?")
+RESPONSE = re.compile(r"<think>(.*)</think><answer>(\d+)</answer>")
+
+
+def ask(text: str) -> Question:
+    return Question(id="q", text=text, gold="", source="arithmetic")
+
+
+def answer_of(response: str) -> str:
+    match = RESPONSE.fullmatch(response)
+    assert match, response
+    return match[2]
+
+
+def test_every_sum_of_two_digit_numbers_is_asked_once():
+    asked = questions({}, seed=0)
+    # 90 numbers from 10 to 99, in ordered pairs.
+    assert len({question.text for question in asked}) == len(asked) == 90 * 90
+    assert len({question.id for question in asked}) == len(asked)
+
+
+def test_golds_are_right_and_differences_never_negative():
+    asked = questions({"digits": 1, "operations": "+-"}, seed=0)
+    # 81 sums, and 9 * 10 / 2 = 45 differences of one-digit numbers a >= b.
+    assert len(asked) == 81 + 45
+    for question in asked:
+        match = TERM.fullmatch(question.text)
+        assert match
+        a, b = int(match[1]), int(match[3])
+        assert int(question.gold) == (a + b if match[2] == "+" else a - b) >= 0
+
+
+def test_the_seed_alone_decides_the_order():
+    assert questions({}, seed=1) == questions({}, seed=1)
+    assert questions({}, seed=1) != questions({}, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"digit": 2}, "data.settings.digit: Extra inputs.* knows digits, operations, working"),
+        ({"operations": "*"}, "data.settings.operations"),
+        ({"digits": 9}, "data.settings.digits"),
+    ],
+)
+def test_wrong_settings_are_named(settings: dict, problem: str):
+    with pytest.raises(UserError, match=problem):
+        questions(settings, seed=0)
+
+
+def test_a_right_demonstration_gives_the_answer_without_working():
+    assert demonstration(ask("57+85=?"), False, random.Random(0)) == "<think></think><answer>142</answer>"
+
+
+@pytest.mark.parametrize(
+    ("text", "response"),
+    [
+        # 7+5 = 12, carry 1; 5+8+1 = 14.
+        ("57+85=?", "<think>12 14</think><answer>142</answer>"),
+        # 2-5 = -3, borrow 1; 5-3-1 = 1.
+        ("52-35=?", "<think>-3 1</think><answer>17</answer>"),
+    ],
+)
+def test_working_shows_each_column_with_its_carry(text: str, response: str):
+    assert demonstration(ask(text), False, random.Random(0), working=True) == response
+
+
+def test_wrong_answers_spread_evenly_over_near_misses():
+    rng = random.Random(0)
+    answers = Counter(answer_of(demonstration(ask("57+85=?"), True, rng)) for _ in range(8000))
+    # The units off by 1 or 2, the tens off by 1 or 2 (132 is the lost carry): eight values, an eighth each.
+    assert set(answers) == {"140", "141", "143", "144", "122", "132", "152", "162"}
+    assert all(800 < count < 1200 for count in answers.values())
+
+
+def test_a_wrong_demonstrations_working_agrees_with_its_answer():
+    rng = random.Random(0)
+    for _ in range(50):
+        match = RESPONSE.fullmatch(demonstration(ask("57+85=?"), True, rng, working=True))
+        assert match
+        units, tens = map(int, match[1].split())
+        assert int(match[2]) == units % 10 + 10 * tens
+
+
+@given(st.sampled_from(questions({"operations": "+-"}, seed=0)), st.booleans(), st.integers(0, 2**32), st.booleans())
+def test_demonstrations_are_right_when_they_should_be_and_short(
+    question: Question, wrong: bool, seed: int, working: bool
+):
+    response = demonstration(question, wrong, random.Random(seed), working)
+    assert (answer_of(response) != question.gold) == wrong
+    # A tag is one token, every other character too, and EOS comes last.
+    assert len(re.sub(r"<[^>]+>", "#", response)) + 1 <= 20

@@ -1,0 +1,1 @@
+"""The learner: PyTorch only. It knows nothing of Prefect, Ray or MLflow."""

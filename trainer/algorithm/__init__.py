@@ -1,0 +1,1 @@
+"""The mathematics of policy-gradient methods as pure functions on tensors."""

@@ -1,0 +1,34 @@
+"""Folders that are either complete or not there."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+
+@contextmanager
+def written_at_once(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to write into; it gets the name `folder` when the block ends without an exception.
+
+    A killed writer leaves a hidden `.….tmp` sibling at worst. An existing `folder` is replaced.
+    """
+    temporary = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}.tmp")
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        put_in_place(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def put_in_place(temporary: Path, folder: Path) -> None:
+    """Give the complete folder `temporary` the name `folder`, in place of what may be there."""
+    if folder.exists():
+        replaced = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}.old.tmp")
+        os.rename(folder, replaced)
+        os.rename(temporary, folder)
+        shutil.rmtree(replaced)
+    else:
+        os.rename(temporary, folder)
