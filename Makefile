@@ -26,6 +26,7 @@ $(READY): requirements/cpu.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/uv.txt
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --compile-bytecode --quiet -r requirements/cpu.txt
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet -e .
+	mkdir -p $(PREFECT_HOME)
 	touch $@
 
 run: $(READY) ## Train with configs/r1.yaml; ARGS="smollm2 steps=5" for another recipe or other settings

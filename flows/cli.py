@@ -20,12 +20,13 @@ Resume = Annotated[str | None, typer.Option(help="Go on with this run; the recip
 @app.command()
 def run(recipe: Recipe = "r1", overrides: Overrides = None, resume: Resume = None) -> None:
     """Train: run the flow here and now, with a progress bar."""
+    # Errors are shown below, in one line; Prefect's page and database keep the full log.
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     from flows.checks import check_before_start
 
     check_before_start(recipe, overrides or [], resume)
-    # Errors are shown below, in one line; Prefect's page and database keep its full log.
-    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     from flows.rl_post import rl_post
 
     outcome = rl_post(recipe, overrides or [], resume)

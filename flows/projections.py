@@ -3,7 +3,7 @@
 import sys
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 from uuid import UUID
 
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
@@ -59,7 +59,7 @@ class Projections:
         self._tracker.log_dataset(dataset)
         self._bar.update(self._task, headline="cold start and engines")
         with suppress(PrefectException):
-            self._artifact = create_progress_artifact(0.0, description=f"steps of {self._run.id}")
+            self._artifact = cast(UUID, create_progress_artifact(0.0, description=f"steps of {self._run.id}"))
 
     def project(self, step: int) -> None:
         """Show everything that is committed up to a step."""

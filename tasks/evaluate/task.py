@@ -48,7 +48,7 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
 
 
 def accuracy_metrics(name: str, rows: Sequence[Row]) -> dict[str, float]:
-    """Return the accuracy of scored answers under `name` and the ends of its 95 % interval, a question counting once."""
+    """Return the accuracy of scored answers under `name`, and its 95 % interval; each question counts once."""
     outcomes: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         outcomes[row["prompt_id"]].append(float(row["status"] == "right"))

@@ -8,17 +8,10 @@ runs beside a sequence, found by measurement and held by tests (see also cpu_bat
   walks the keys in blocks of 512. `padded_width` avoids the widths where padding would move a cut.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
-from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from torch.nn.functional import pad, scaled_dot_product_attention
-
-if TYPE_CHECKING:  # SGLang is still importing these when it loads this module
-    from sglang.srt.model_executor.forward_batch_info import ForwardBatch
-    from sglang.srt.model_executor.model_runner import ModelRunner
 
 HEAD_MULTIPLE = 4
 WIDTH_MULTIPLE = 64
@@ -105,49 +98,3 @@ def attend(
     )
     out = scaled_dot_product_attention(query, keys.to(query.dtype), values.to(query.dtype), attn_mask=mask, scale=scale)
     return out.view(b, kv_heads, t, padded, size)[:, :, :, :shared].transpose(1, 2).reshape(query_nhd.shape)
-
-
-class CpuAttention(TorchNativeAttnBackend):
-    """SGLang's attention backend over `attend`; sliding windows and encoders keep SGLang's loop over sequences."""
-
-    def __init__(self, model_runner: ModelRunner) -> None:
-        super().__init__(model_runner)
-        self.groups: list[Group] = []
-
-    def init_forward_metadata(self, forward_batch: ForwardBatch) -> None:
-        """Lay out the step once; all layers share the layout."""
-        super().init_forward_metadata(forward_batch)
-        seq_lens_b = forward_batch.seq_lens
-        new_lens_b = forward_batch.extend_seq_lens if forward_batch.forward_mode.is_extend() else None
-        self.groups = group_sequences(
-            self.req_to_token_pool.req_to_token,
-            forward_batch.req_pool_indices,
-            seq_lens_b,
-            torch.ones_like(seq_lens_b) if new_lens_b is None else new_lens_b.to(seq_lens_b.dtype),
-        )
-
-    def _run_sdpa_forward_extend(self, query, output, k_cache, v_cache, *args, **kwargs) -> torch.Tensor:  # noqa: ANN001
-        if not _is_causal_decoder(kwargs) or not kwargs["causal"]:
-            return super()._run_sdpa_forward_extend(query, output, k_cache, v_cache, *args, **kwargs)
-        return self._attend_all(query, output, k_cache, v_cache, kwargs["scaling"])
-
-    def _run_sdpa_forward_decode(self, query, output, k_cache, v_cache, *args, **kwargs) -> torch.Tensor:  # noqa: ANN001
-        if not _is_causal_decoder(kwargs):
-            return super()._run_sdpa_forward_decode(query, output, k_cache, v_cache, *args, **kwargs)
-        return self._attend_all(query, output, k_cache, v_cache, kwargs["scaling"])
-
-    def _attend_all(
-        self,
-        query: torch.Tensor,
-        output: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        scale: float,
-    ) -> torch.Tensor:
-        for group in self.groups:
-            output[group.rows_n] = attend(query[group.rows_n], k_cache, v_cache, group, scale)
-        return output
-
-
-def _is_causal_decoder(kwargs: dict) -> bool:
-    return not kwargs["is_cross_attn"] and kwargs["sliding_window_size"] is None

@@ -11,7 +11,7 @@ from sglang.srt.platforms.cpu import CpuDeviceMixin
 from sglang.srt.platforms.device_mixin import PlatformEnum
 from sglang.srt.platforms.interface import SRTPlatform
 
-ATTENTION_BACKEND = "rl_post_cpu"
+from tasks.rollout.server import CPU_BACKEND
 
 
 def activate() -> str | None:
@@ -22,9 +22,9 @@ def activate() -> str | None:
     """
     if torch.accelerator.is_available() or os.environ.get("SGLANG_USE_CPU_ENGINE") == "1":
         return None
-    choices.add_attention_backend_choices([ATTENTION_BACKEND])
-    choices.add_deterministic_attention_backend_choices([ATTENTION_BACKEND])
-    choices.add_radix_supported_deterministic_attention_backend_choices([ATTENTION_BACKEND])
+    choices.add_attention_backend_choices([CPU_BACKEND])
+    choices.add_deterministic_attention_backend_choices([CPU_BACKEND])
+    choices.add_radix_supported_deterministic_attention_backend_choices([CPU_BACKEND])
     return f"{__name__}.CpuPlatform"
 
 
@@ -35,7 +35,7 @@ class CpuPlatform(CpuDeviceMixin, SRTPlatform):
 
     def get_default_attention_backend(self) -> str:
         """Return the name under which our attention is registered."""
-        return ATTENTION_BACKEND
+        return CPU_BACKEND
 
     def is_pin_memory_available(self, device: object = None) -> bool:
         """Pinned memory has no use without an accelerator."""
@@ -48,11 +48,10 @@ class CpuPlatform(CpuDeviceMixin, SRTPlatform):
         from sglang.srt.layers.attention.attention_registry import register_attention_backend
         from sglang.srt.layers.sampler import register_sampler_backend
 
-        from tasks.rollout.cpu_attention import CpuAttention
+        from tasks.rollout.cpu_backend import CpuAttention, CpuSampler
         from tasks.rollout.cpu_batch_invariant import enable
-        from tasks.rollout.cpu_sampler import CpuSampler
 
-        register_attention_backend(ATTENTION_BACKEND)(CpuAttention)
+        register_attention_backend(CPU_BACKEND)(CpuAttention)
         register_sampler_backend("pytorch", CpuSampler)
         # SGLang's own mode is made of Triton kernels, which need an accelerator.
         batch_invariant_ops.enable_batch_invariant_mode = enable

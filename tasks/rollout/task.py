@@ -102,7 +102,7 @@ def publish_weights(run: Run, version: int, after: Sequence[Receipt | None]) -> 
 
 def engine_client(run: Run, index: int, version: int) -> EngineClient:
     """Return a client of an engine, after the engine was brought up with a weights version if it was lost."""
-    endpoint = ray.get(find_actor(run.id, _name(index)).publish.remote(run.weights(version), version))
+    endpoint: Any = ray.get(find_actor(run.id, _name(index)).publish.remote(run.weights(version), version))
     return EngineClient(endpoint)
 
 

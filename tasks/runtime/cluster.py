@@ -19,7 +19,7 @@ BASE_MEMORY = 6 * 2**30
 STOP_TIMEOUT = 20.0  # Seconds that an actor has to end its processes before it is killed.
 
 
-def ray_task_runner() -> RayTaskRunner[Any]:
+def ray_task_runner() -> Any:
     """Return Prefect's task runner on Ray: the cluster that RAY_ADDRESS names, or a local one for the flow's time."""
     return RayTaskRunner(init_kwargs={"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"})
 

@@ -29,7 +29,10 @@ from tasks.runtime.files import read_json, write_json
 from tasks.runtime.ledger import Receipt, Run, committed_steps, read_commit
 
 logger = logging.getLogger(__name__)
+logging.getLogger("mlflow").setLevel(logging.WARNING)  # It would write into the progress bar.
 COMMITTED = "rl_post.committed"
+ALIAS = "candidate"
+DIGEST_LIMIT = 36  # Characters of a digest that MLflow stores.
 PARAM_LIMIT = 6000  # Characters of a parameter's value that MLflow stores.
 
 
@@ -96,7 +99,7 @@ class Tracker:
         def send() -> None:
             client = self._connect()
             source = str(dataset["path"])
-            entry = Dataset(self._run.recipe.data.source, dataset["digest"], "local", f'{{"uri": "{source}"}}')
+            entry = Dataset(self._run.recipe.data.source, dataset["digest"][:DIGEST_LIMIT], "local", f'{{"uri": "{source}"}}')
             client.log_inputs(self._mlflow_id, [DatasetInput(entry, [])])
 
         _forgive(send)
@@ -112,7 +115,7 @@ class Tracker:
         _forgive(send)
 
     def register(self, weights: Path, name: str) -> None:
-        """Store the final model and register it under `name` with the alias `latest`."""
+        """Store the final model and register it under `name`; the alias `candidate` goes to it."""
 
         def send() -> None:
             client = self._connect()
@@ -121,7 +124,7 @@ class Tracker:
                 client.create_registered_model(name)
             source = f"runs:/{self._mlflow_id}/model"
             version = client.create_model_version(name, source, self._mlflow_id).version
-            client.set_registered_model_alias(name, "latest", version)
+            client.set_registered_model_alias(name, ALIAS, version)
 
         _forgive(send)
 
@@ -146,7 +149,9 @@ class Tracker:
     def _create(self, client: mlflow.MlflowClient) -> str:
         name = self._run.recipe.tracking.experiment
         experiment = client.get_experiment_by_name(name)
-        experiment_id = experiment.experiment_id if experiment else client.create_experiment(name)
+        # A local store would put artifacts under the current directory.
+        local = str(self._run.home / "mlartifacts") if tracking_uri(self._run).startswith("sqlite:") else None
+        experiment_id = experiment.experiment_id if experiment else client.create_experiment(name, local)
         tags = {"mlflow.source.git.commit": git_commit(), "rl_post.run": self._run.id}
         run_id = client.create_run(experiment_id, tags=tags, run_name=self._run.id).info.run_id
         params = [Param(key, str(value)[:PARAM_LIMIT]) for key, value in flatten(self._run.recipe).items()]

@@ -34,7 +34,7 @@ def cold_start(run: Run, dataset: Receipt) -> Receipt:
 
     def make() -> Receipt:
         ranks = _ranks(run)
-        fitted = ray.get(ranks[0].cold_start.remote(dataset["model"], dataset))
+        fitted: Any = ray.get(ranks[0].cold_start.remote(dataset["model"], dataset))
         ray.get([rank.save_initial.remote(fitted["path"]) for rank in ranks])
         return {"path": fitted["path"], "metrics": fitted["metrics"]}
 

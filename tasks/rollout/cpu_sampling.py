@@ -5,9 +5,6 @@ inverts the cumulative distribution, so it costs one pass over the vocabulary.
 """
 
 import torch
-from sglang.srt.layers.sampler import Sampler
-from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
-from sglang.srt.sampling.sampling_params import TOP_K_ALL
 
 # Constants of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014), signed.
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
@@ -44,25 +41,6 @@ def choose(probs_bv: torch.Tensor, uniform_b: torch.Tensor) -> torch.Tensor:
     # Rounding may lift the threshold to the total; the last token of positive probability then takes it.
     last_b1 = torch.searchsorted(cumulative_bv, cumulative_bv[:, -1:].contiguous())
     return torch.minimum(torch.searchsorted(cumulative_bv, threshold_b1, right=True), last_b1).squeeze(1)
-
-
-class CpuSampler(Sampler):
-    """SGLang's sampler with seeds that work on a CPU."""
-
-    def _sample_from_probs(
-        self,
-        probs: torch.Tensor,
-        sampling_info: SamplingBatchInfo,
-        positions: torch.Tensor,
-        simple_sampling_case: bool,
-    ) -> tuple[torch.Tensor, None]:
-        greedy_b = sampling_info.top_ks == 1
-        restricted_b = (sampling_info.top_ks != TOP_K_ALL) & ~greedy_b
-        seeds_b = sampling_info.sampling_seed
-        if seeds_b is None or restricted_b.any() or sampling_info.need_top_p_sampling or sampling_info.need_min_p_sampling:
-            return super()._sample_from_probs(probs, sampling_info, positions, simple_sampling_case)
-        sampled_b = choose(probs, uniform(seeds_b, positions))
-        return torch.where(greedy_b, probs.argmax(dim=-1), sampled_b).to(torch.int32), None
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,195 @@
+"""An HTTP client of one SGLang server: token ids in, token ids and log-probs out."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 4
+FIRST_WAIT = 0.5  # Seconds; the wait before a retry is random below this, doubled each time.
+LONGEST_WAIT = 10.0  # Seconds.
+CONNECT_TIMEOUT = 5.0  # Seconds.
+HEALTH_TIMEOUT = 30.0  # Seconds; SGLang itself gives up after 20.
+
+
+class EngineUnavailable(RuntimeError):
+    """An engine did not answer, or only with server errors, after bounded retries."""
+
+
+class EngineRefused(RuntimeError):
+    """An engine answered that a request is wrong, or answered something that can't be used. Not worth a retry."""
+
+
+class WeightsNotUpdated(RuntimeError):
+    """An engine does not serve the weights that it was told to load."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where and how a server is reached."""
+
+    url: str
+    api_key: str = field(repr=False)
+    timeout: float = 600.0  # seconds a request may take
+
+
+@dataclass(frozen=True)
+class Response:
+    """What an engine generated for one sample.
+
+    Attributes:
+        ids: Token ids; the last one is the EOS if the finish reason is `stop`.
+        logprobs: Behaviour log-prob of each token under the sampling temperature, as long as ids.
+        finish_reason: `stop` at an EOS, `length` at the token limit.
+        weights_version: Version that the server reported with the response.
+    """
+
+    ids: list[int]
+    logprobs: list[float]
+    finish_reason: Literal["stop", "length"]
+    weights_version: int
+
+
+class EngineClient:
+    """Talks to one server. Safe to use from several threads.
+
+    Timeouts, broken connections and server errors (5xx) are retried a few times; refusals (4xx) never.
+
+    Attributes:
+        retries: Requests that were sent again, so far.
+    """
+
+    def __init__(self, endpoint: Endpoint, attempts: int = ATTEMPTS) -> None:
+        self.retries = 0
+        self._attempts = attempts
+        self._url = endpoint.url
+        self._http = httpx.Client(
+            base_url=endpoint.url,
+            headers={"Authorization": f"Bearer {endpoint.api_key}"},
+            timeout=httpx.Timeout(endpoint.timeout, connect=CONNECT_TIMEOUT),
+            limits=httpx.Limits(max_connections=None),
+            trust_env=False,  # an HTTP proxy has no business on the way to an engine
+        )
+
+    def generate(
+        self, prompt_ids: Sequence[int], seeds: Sequence[int], temperature: float, max_tokens: int
+    ) -> list[Response]:
+        """Sample one group in one request.
+
+        Args:
+            prompt_ids: The prompt, from the model's chat template.
+            seeds: One sampling seed a sample.
+            temperature: Sampling temperature; 0 is greedy.
+            max_tokens: Longest response, in tokens.
+
+        Returns:
+            One response a seed, in their order.
+
+        Raises:
+            EngineUnavailable: the server can't be reached, fails, or dropped the request.
+            EngineRefused: the server says the request is wrong, or its answer does not fit together.
+        """
+        answer = self._request(
+            "POST",
+            "/generate",
+            {
+                "input_ids": [list(prompt_ids)] * len(seeds),
+                "sampling_params": [
+                    {"temperature": temperature, "max_new_tokens": max_tokens, "sampling_seed": seed} for seed in seeds
+                ],
+                "return_logprob": True,
+            },
+        )
+        if len(answer) != len(seeds):
+            raise EngineRefused(f"{self._url} answered {len(answer)} responses to {len(seeds)} seeds")
+        return [_response(sample) for sample in answer]
+
+    def update_weights(self, folder: Path, version: int) -> None:
+        """Load weights from a folder and check that the server reports their version.
+
+        Raises:
+            WeightsNotUpdated: the server did not load them, or reports another version afterwards.
+            EngineUnavailable: the server can't be reached or fails.
+        """
+        try:
+            answer = self._request(
+                "POST", "/update_weights_from_disk", {"model_path": str(folder), "weight_version": str(version)}
+            )
+        except EngineRefused as error:
+            raise WeightsNotUpdated(f"weights {version} from {folder}: {error}") from error
+        if not answer.get("success"):
+            raise WeightsNotUpdated(f"weights {version} from {folder}: {self._url} says {answer.get('message')!r}")
+        reported = self.weights_version()
+        if reported != version:
+            raise WeightsNotUpdated(
+                f"{self._url} said that it loaded weights {version} from {folder}, but reports version {reported}"
+            )
+
+    def weights_version(self) -> int:
+        """Return the weights version that the server reports."""
+        return int(self._request("GET", "/model_info")["weight_version"])
+
+    def health(self) -> bool:
+        """Tell whether the server can generate a token now. Takes a second or more."""
+        try:
+            return self._http.get("/health_generate", timeout=HEALTH_TIMEOUT).is_success
+        except httpx.HTTPError:
+            return False
+
+    def abort_all(self) -> None:
+        """End all requests that the server works on; each answers with what it has."""
+        self._request("POST", "/abort_request", {"rid": "", "abort_all": True})
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        retrying = Retrying(
+            retry=retry_if_exception_type(EngineUnavailable),
+            stop=stop_after_attempt(self._attempts),
+            wait=wait_random_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT),
+            before_sleep=self._count,
+            reraise=True,
+        )
+        return retrying(self._request_once, method, path, body)
+
+    def _request_once(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        try:
+            response = self._http.request(method, path, json=body)
+        except httpx.TransportError as error:
+            raise EngineUnavailable(f"{method} {self._url}{path}: {type(error).__name__} {error}") from error
+        if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise EngineUnavailable(f"{method} {self._url}{path}: {response.status_code} {response.text[:500]}")
+        if not response.is_success:
+            raise EngineRefused(f"{method} {self._url}{path}: {response.status_code} {response.text[:500]}")
+        return response.json() if response.content else None
+
+    def _count(self, state: RetryCallState) -> None:
+        self.retries += 1
+        logger.warning("retry %d: %s", state.attempt_number, state.outcome and state.outcome.exception())
+
+
+def _response(sample: Mapping[str, Any]) -> Response:
+    meta = sample["meta_info"]
+    reason = meta["finish_reason"]["type"]
+    if reason == "abort":
+        raise EngineUnavailable(f"the engine dropped a request: {meta['finish_reason'].get('message')}")
+    if reason not in ("stop", "length"):
+        raise EngineRefused(f"unknown finish reason {reason!r}")
+    tokens = meta["output_token_logprobs"]
+    if len(tokens) != meta["completion_tokens"]:
+        raise EngineRefused(f"{meta['completion_tokens']} response tokens came with {len(tokens)} log-probs")
+    return Response(
+        ids=[token_id for _, token_id, _ in tokens],
+        logprobs=[logprob for logprob, _, _ in tokens],
+        finish_reason=reason,
+        weights_version=int(meta["weight_version"]),
+    )

@@ -1,0 +1,197 @@
+"""One SGLang server and its life: start, weights version, restart, end. A plain class; elsewhere it is a Ray actor."""
+
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO
+
+import yaml
+
+from configs import schema
+from tasks.rollout.client import Endpoint, EngineClient, EngineUnavailable
+from tasks.rollout.server import Accelerator, launch_spec
+from tasks.runtime.guard import GRACE
+from tasks.runtime.ports import LOOPBACK, reserved_port
+
+logger = logging.getLogger(__name__)
+
+PORT_ATTEMPTS = 3
+POLL = 0.25  # Seconds between looks at a starting server.
+LOG_TAIL = 30  # Lines of the server's log in an error.
+
+
+class EngineFailed(RuntimeError):
+    """A server could not be started."""
+
+
+class _PortTaken(EngineFailed):
+    pass
+
+
+class Engine:
+    """Owns one SGLang server and its processes, which end when this object's process does, however it ends."""
+
+    def __init__(
+        self,
+        index: int,
+        engine: schema.Engine,
+        model: schema.Model,
+        log_dir: Path,
+        accelerator: Accelerator,
+        seed: int,
+    ) -> None:
+        """Prepare an engine; `start` starts its server.
+
+        Args:
+            index: Position among the run's engines, in names and the seed.
+            engine: The recipe's section.
+            model: The recipe's section.
+            log_dir: Folder for the server's log, `engine-<index>.log`.
+            accelerator: Hardware that the server runs on.
+            seed: The run's seed.
+        """
+        self._settings = engine
+        self._model = model
+        self._accelerator: Accelerator = accelerator
+        self._seed = seed + index
+        self._log_path = log_dir / f"engine-{index}.log"
+        self._api_key = secrets.token_hex(16)
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._url: str | None = None
+
+    def start(self, weights_dir: Path, version: int) -> str:
+        """Bring the server up with the weights in a folder; at once if it already serves that version.
+
+        Args:
+            weights_dir: Model folder in Hugging Face format, complete.
+            version: The weights version that the folder holds.
+
+        Returns:
+            The server's URL.
+
+        Raises:
+            EngineFailed: the server ended or did not answer in time; shows the end of its log and where the log is.
+            WeightsNotUpdated: a running server could not load the weights; it keeps the ones it has.
+        """
+        if not self._serves(weights_dir, version):
+            self.stop()
+            self._launch(weights_dir, version)
+        return self.url()
+
+    def publish(self, weights_dir: Path, version: int) -> Endpoint:
+        """Like `start`, for new weights.
+
+        Returns:
+            Where the server is reached; it reported the version.
+        """
+        return Endpoint(self.start(weights_dir, version), self._api_key, self._settings.request_timeout)
+
+    def url(self) -> str:
+        """Return the server's URL.
+
+        Raises:
+            EngineFailed: if the server was not started.
+        """
+        if self._url is None:
+            raise EngineFailed("the engine was not started, or was stopped; call start(weights_dir, version)")
+        return self._url
+
+    def stop(self) -> None:
+        """End the server and all its processes. Does nothing where there is none."""
+        if self._guard is None:
+            return
+        assert self._guard.stdin
+        self._guard.stdin.close()  # the lifeline
+        self._guard.wait(timeout=2 * GRACE)
+        self._guard, self._url = None, None
+
+    def _serves(self, weights_dir: Path, version: int) -> bool:
+        """Have a running server load the weights unless it has them. False if there is no server that answers."""
+        if self._url is None or self._guard is None or self._guard.poll() is not None:
+            return False
+        client = EngineClient(Endpoint(self._url, self._api_key, self._settings.request_timeout))
+        try:
+            if client.weights_version() != version:
+                client.update_weights(weights_dir, version)
+        except EngineUnavailable as error:
+            logger.warning("the engine is lost and will be restarted: %s", error)
+            return False
+        finally:
+            client.close()
+        return True
+
+    def _launch(self, weights_dir: Path, version: int) -> None:
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            try:
+                return self._launch_once(weights_dir, version)
+            except _PortTaken:
+                if attempt == PORT_ATTEMPTS:
+                    raise
+                logger.warning("another process took the engine's port; trying the next")
+
+    def _launch_once(self, weights_dir: Path, version: int) -> None:
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            reserved_port() as port,
+            tempfile.NamedTemporaryFile("w", suffix=".yaml") as secrets_file,
+            self._log_path.open("ab") as log,
+        ):
+            yaml.safe_dump({"api-key": self._api_key}, secrets_file)
+            secrets_file.flush()
+            spec = launch_spec(
+                self._settings,
+                self._model,
+                weights_dir,
+                version,
+                port,
+                self._accelerator,
+                self._seed,
+                Path(secrets_file.name),
+            )
+            self._guard = _run_guarded(spec.command, spec.env, log)
+            try:
+                self._wait_until_ready(f"http://{LOOPBACK}:{port}", version, log.tell())
+            except BaseException:
+                self.stop()
+                raise
+
+    def _wait_until_ready(self, url: str, version: int, log_start: int) -> None:
+        client = EngineClient(Endpoint(url, self._api_key, timeout=5.0), attempts=1)
+        deadline = time.monotonic() + self._settings.start_timeout
+        while time.monotonic() < deadline:
+            if self._guard is not None and (code := self._guard.poll()) is not None:
+                raise self._failure(f"the server ended with exit code {code}", log_start)
+            try:
+                reported = client.weights_version()
+            except EngineUnavailable:
+                time.sleep(POLL)
+                continue
+            if reported != version:
+                raise self._failure(f"the server reports weights {reported}, not {version}", log_start)
+            self._url = url
+            return
+        raise self._failure(f"the server did not answer within {self._settings.start_timeout:g} s", log_start)
+
+    def _failure(self, what: str, log_start: int) -> EngineFailed:
+        with self._log_path.open("rb") as log:
+            log.seek(log_start)
+            text = log.read().decode(errors="replace")
+        tail = "\n".join(text.splitlines()[-LOG_TAIL:])
+        kind = _PortTaken if "address already in use" in text.lower() else EngineFailed
+        return kind(f"{what}. The end of its log, {self._log_path}:\n{tail}")
+
+
+def _run_guarded(command: list[str], env: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tasks.runtime.guard", "--", *command],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        env=os.environ | env,
+        start_new_session=True,
+    )

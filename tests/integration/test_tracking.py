@@ -1,0 +1,125 @@
+"""A real MLflow store: one run a training run for life, every committed point once, and no way to stop training."""
+
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from configs.loader import load_recipe
+from tasks.runtime.files import write_json
+from tasks.runtime.ledger import Run, commit, create_run
+from tasks.runtime.tracking import ALIAS, Tracker, tracking_uri
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One sqlite store for all tests here: making its tables takes seconds."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return create_run(home, load_recipe("r1", ["optimizer.learning_rate=1e-6"]))
+
+
+def stored(run: Run):
+    """Return the one MLflow run of a training run."""
+    client = mlflow.MlflowClient(tracking_uri(run))
+    experiment = client.get_experiment_by_name("rl-post")
+    assert experiment is not None
+    found = client.search_runs([experiment.experiment_id], f"tags.`rl_post.run` = '{run.id}'")
+    assert len(found) == 1
+    return client, found[0]
+
+
+def history(run: Run, name: str) -> list[tuple[int, float]]:
+    client, found = stored(run)
+    return [(point.step, point.value) for point in client.get_metric_history(found.info.run_id, name)]
+
+
+def test_a_run_is_stored_with_its_recipe_its_data_and_its_code(run: Run) -> None:
+    tracker = Tracker(run)
+    tracker.log_dataset({"path": "/data/prepared", "digest": "d1"})
+    tracker.finish("FINISHED")
+
+    client, found = stored(run)
+    assert found.info.status == "FINISHED"
+    assert found.data.params["optimizer.learning_rate"] == "1e-06"
+    assert [entry.dataset.digest for entry in found.inputs.dataset_inputs] == ["d1"]
+    assert found.data.tags["mlflow.source.git.commit"]
+    assert [file.path for file in client.list_artifacts(found.info.run_id)] == ["recipe.yaml"]
+
+
+def test_a_resumed_run_goes_on_in_the_same_mlflow_run_and_repeats_no_point(run: Run) -> None:
+    first = Tracker(run)
+    for step in (0, 1):
+        commit(run, step, {"reward/mean": step / 10})
+        first.project()
+    first.finish("FAILED")
+
+    second = Tracker(run)
+    commit(run, 2, {"reward/mean": 0.2})
+    second.project()
+    second.project()
+    second.finish("FINISHED")
+
+    assert history(run, "reward/mean") == [(0, 0.0), (1, 0.1), (2, 0.2)]
+    assert stored(run)[1].info.status == "FINISHED"
+
+
+def test_a_name_or_a_value_that_mlflow_refuses_costs_no_other_point(run: Run) -> None:
+    commit(run, 0, {"good": 1.0, "bad@1": 2.0, "worse": float("nan")})
+
+    Tracker(run).finish("FINISHED")
+
+    metrics = stored(run)[1].data.metrics
+    assert metrics["good"] == 1.0
+    assert metrics["bad_at_1"] == 2.0
+    assert metrics["non_finite_metrics"] == 1.0
+
+
+def test_what_could_not_be_sent_is_sent_when_the_tracker_is_back(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = Tracker(run)
+    commit(run, 0, {"reward/mean": 0.1})
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # Nothing listens on the discard port.
+    tracker.project()
+    assert "Training goes on" in caplog.text
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    commit(run, 1, {"reward/mean": 0.2})
+    tracker.project()
+    tracker.finish("FINISHED")
+
+    assert history(run, "reward/mean") == [(0, 0.1), (1, 0.2)]
+
+
+def test_a_table_of_samples_is_one_file_a_step(run: Run) -> None:
+    row = {"group": 0, "index": 1, "text": "<answer>3</answer>", "gold": "3", "reward": 1.0, "status": "right"}
+    tracker = Tracker(run)
+    for step in (20, 40):
+        tracker.log_samples(step, [{**row, "finish_reason": "stop", "prompt_id": "q"}])
+    tracker.finish("FINISHED")
+
+    client, found = stored(run)
+    files = [file.path for file in client.list_artifacts(found.info.run_id, "samples")]
+    assert files == ["samples/step-000020.json", "samples/step-000040.json"]
+
+
+def test_the_final_model_is_registered_with_an_alias(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    write_json(tmp_path / "config.json", {"model_type": "qwen3"})
+    tracker = Tracker(run)
+
+    tracker.register(tmp_path, "a-model")
+    tracker.register(tmp_path, "a-model")
+    tracker.finish("FINISHED")
+
+    client, found = stored(run)
+    version = client.get_model_version_by_alias("a-model", ALIAS)
+    assert version.run_id == found.info.run_id
+    assert int(version.version) == 2
+    folder = client.download_artifacts(found.info.run_id, "model", str(tmp_path))
+    assert (Path(folder) / "model.safetensors").read_bytes() == b"weights"
