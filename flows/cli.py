@@ -27,9 +27,12 @@ def run(recipe: Recipe = "r1", overrides: Overrides = None, resume: Resume = Non
     from flows.checks import check_before_start
 
     check_before_start(recipe, overrides or [], resume)
-    from flows.rl_post import rl_post
+    from flows.temporary_server import prefect_server
 
-    outcome = rl_post(recipe, overrides or [], resume)
+    with prefect_server():
+        from flows.rl_post import rl_post
+
+        outcome = rl_post(recipe, overrides or [], resume)
     table = Table(title="rl-post", show_header=False)
     for key, value in outcome.items():
         table.add_row(key, str(value))

@@ -28,6 +28,7 @@ class CpuAttention(TorchNativeAttnBackend):
     def init_forward_metadata(self, forward_batch: ForwardBatch) -> None:
         """Lay out the step once; all layers share the layout."""
         super().init_forward_metadata(forward_batch)
+        assert self.req_to_token_pool
         seq_lens_b = forward_batch.seq_lens
         new_lens_b = forward_batch.extend_seq_lens if forward_batch.forward_mode.is_extend() else None
         self.groups = group_sequences(

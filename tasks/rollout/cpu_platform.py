@@ -28,7 +28,7 @@ def activate() -> str | None:
     return f"{__name__}.CpuPlatform"
 
 
-class CpuPlatform(CpuDeviceMixin, SRTPlatform):
+class CpuPlatform(CpuDeviceMixin, SRTPlatform):  # pyright: ignore[reportIncompatibleMethodOverride]  # SGLang's own
     """PyTorch's own operators on a CPU, with our attention, sampler and batch-invariant mode."""
 
     _enum = PlatformEnum.OOT

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import IO
 
 import yaml
+from safetensors import SafetensorError, safe_open
 
 from configs import schema
-from tasks.rollout.client import Endpoint, EngineClient, EngineUnavailable
+from tasks.rollout.client import Endpoint, EngineClient, EngineUnavailable, WeightsNotUpdated
 from tasks.rollout.server import Accelerator, launch_spec
 from tasks.runtime.guard import GRACE
 from tasks.runtime.ports import LOOPBACK, reserved_port
@@ -117,6 +118,7 @@ class Engine:
         client = EngineClient(Endpoint(self._url, self._api_key, self._settings.request_timeout))
         try:
             if client.weights_version() != version:
+                _check_weights(weights_dir)
                 client.update_weights(weights_dir, version)
         except EngineUnavailable as error:
             logger.warning("the engine is lost and will be restarted: %s", error)
@@ -184,6 +186,19 @@ class Engine:
         tail = "\n".join(text.splitlines()[-LOG_TAIL:])
         kind = _PortTaken if "address already in use" in text.lower() else EngineFailed
         return kind(f"{what}. The end of its log, {self._log_path}:\n{tail}")
+
+
+def _check_weights(folder: Path) -> None:
+    """Refuse a folder without weights or with a torn file, on which a running SGLang server would die."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise WeightsNotUpdated(f"{folder} holds no .safetensors file")
+    for file in files:
+        try:
+            with safe_open(file, framework="numpy"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise WeightsNotUpdated(f"{file} can't be read: {error}") from error
 
 
 def _run_guarded(command: list[str], env: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -36,7 +36,8 @@ def cold_start(run: Run, dataset: Receipt) -> Receipt:
         ranks = _ranks(run)
         fitted: Any = ray.get(ranks[0].cold_start.remote(dataset["model"], dataset))
         ray.get([rank.save_initial.remote(fitted["path"]) for rank in ranks])
-        return {"path": fitted["path"], "metrics": fitted["metrics"]}
+        metrics = {f"cold_start/{name}": value for name, value in fitted["metrics"].items()}
+        return {"path": fitted["path"], "metrics": metrics}
 
     return once(run.step_file(0, "policy.json"), make)
 

@@ -1,0 +1,213 @@
+"""The whole flow by the front door, on real Prefect, Ray, SGLang and MLflow, undisturbed and interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import mlflow
+import psutil
+import pytest
+
+from tasks.rollout.samples import read_samples
+from tasks.runtime.files import sha256
+from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
+
+ROOT = Path(__file__).parents[2]
+RL_POST = Path(sys.executable).parent / "rl-post"
+STEPS = 3
+RECIPE = ["quickstart", f"steps={STEPS}", "evaluation.every=2", "tracking.register_as=quickstart"]
+PATIENCE = 240  # Seconds that one run may take before the test gives up on it.
+
+
+@dataclass
+class Home:
+    """A directory of runs, and the processes that were started for it, told by a mark in their environment."""
+
+    path: Path
+    mark: str
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "RL_POST_HOME": str(self.path), "PREFECT_HOME": str(self.path / "prefect")}
+        environment |= {"RL_POST_TEST": self.mark}
+        environment.pop("PREFECT_API_URL", None)
+        # A file and not a pipe: a process that is left over would hold a pipe open and hang the test.
+        with self.output.open("ab") as output:
+            return subprocess.Popen(
+                [RL_POST, "run", *arguments], cwd=ROOT, env=environment, stdout=output, stderr=output
+            )
+
+    @property
+    def output(self) -> Path:
+        return self.path / "output.txt"
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes that carry the mark."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("RL_POST_TEST") == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def run(self) -> Run:
+        """Return the one run of this home."""
+        (root,) = (self.path / "runs").iterdir()
+        return open_run(self.path, root.name)
+
+
+@pytest.fixture(scope="module")
+def new_home(tmp_path_factory: pytest.TempPathFactory):
+    homes: list[Home] = []
+
+    def make() -> Home:
+        homes.append(Home(tmp_path_factory.mktemp("home"), uuid4().hex))
+        return homes[-1]
+
+    yield make
+    for home in homes:
+        for process in home.processes():
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(new_home) -> Home:
+    home = new_home()
+    process = home.start(*RECIPE)
+    assert process.wait(PATIENCE) == 0, home.output.read_text()
+    return home
+
+
+def wait_for_file(home: Home, pattern: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not list(home.path.glob(pattern)):
+        assert process.poll() is None, f"ended before {pattern}: {home.output.read_text()}"
+        assert time.monotonic() < deadline, f"no {pattern} within {PATIENCE} s"
+        time.sleep(0.05)
+
+
+def nothing_is_left(home: Home) -> None:
+    deadline = time.monotonic() + 30
+    while (left := home.processes()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert [process.cmdline() for process in left] == []
+
+
+def mlflow_run(home: Home):
+    client = mlflow.MlflowClient(f"sqlite:///{home.path / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("rl-post")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    return client, run
+
+
+def test_every_step_is_committed_and_every_sample_comes_from_the_weights_before_it(undisturbed: Home) -> None:
+    run = undisturbed.run()
+
+    assert committed_steps(run) == [0, 1, 2, 3]
+    for step in range(1, STEPS + 1):
+        rows = read_samples(sorted(run.step_file(step, "").glob("scored-*.parquet")))
+        assert len(rows) == 16
+        assert {version for row in rows for version in row["weights_versions"]} == {step - 1}
+        assert len({row["seed"] for row in rows}) == 16
+        assert all(len(row["logprobs"]) == len(row["response_ids"]) for row in rows)
+
+
+def test_the_commit_names_the_hash_of_every_file(undisturbed: Home) -> None:
+    run = undisturbed.run()
+
+    for step in committed_steps(run):
+        files = read_commit(run, step)["files"]
+        assert files
+        assert all(sha256(run.step_file(step, name)) == expected for name, expected in files.items())
+
+
+def test_the_evaluation_is_of_the_weights_that_it_names(undisturbed: Home) -> None:
+    run = undisturbed.run()
+
+    for version in (0, 2, 3):
+        assert json.loads(run.step_file(version, "eval.json").read_text())["version"] == version
+        rows = read_samples([run.step_file(version, "eval-greedy.parquet")])
+        assert len(rows) == 32
+        assert {made_by for row in rows for made_by in row["weights_versions"]} == {version}
+
+
+def test_training_and_evaluation_questions_do_not_overlap(undisturbed: Home) -> None:
+    run = undisturbed.run()
+    trained = {
+        row["prompt_id"]
+        for step in range(1, STEPS + 1)
+        for row in read_samples(sorted(run.step_file(step, "").glob("scored-*.parquet")))
+    }
+    evaluated = {row["prompt_id"] for row in read_samples([run.step_file(0, "eval-greedy.parquet")])}
+
+    assert trained and evaluated
+    assert not trained & evaluated
+
+
+def test_mlflow_holds_one_finished_run_with_recipe_curves_samples_and_model(undisturbed: Home) -> None:
+    client, found = mlflow_run(undisturbed)
+    run_id = found.info.run_id
+
+    assert found.info.status == "FINISHED"
+    assert found.data.params["rollout.prompts_per_step"] == "4"
+    assert [p.step for p in client.get_metric_history(run_id, "reward/mean")] == [1, 2, 3]
+    assert [p.step for p in client.get_metric_history(run_id, "eval/heldout/greedy_accuracy")] == [0, 2, 3]
+    expected = {
+        "reward/mean", "reward/std", "reward/accuracy",
+        "rollout/response_length_mean", "rollout/response_length_max", "rollout/truncated_share",
+        "rollout/weights_lag_mean",
+        "policy/zero_variance_share", "policy/loss", "policy/grad_norm", "policy/entropy", "policy/kl",
+        "policy/clip_share", "policy/logprob_gap_mean",
+        "perf/rollout_tokens_per_second", "perf/update_tokens_per_second", "perf/learner_peak_memory_bytes",
+        "time/rollout", "time/reward", "time/update", "time/publish", "time/evaluate",
+    }  # fmt: skip
+    assert expected <= found.data.metrics.keys()
+    assert any(name.startswith("system/") for name in found.data.metrics)
+    assert {"recipe.yaml", "samples", "model"} <= {file.path for file in client.list_artifacts(run_id)}
+    assert client.get_model_version_by_alias("quickstart", "candidate").run_id == run_id
+
+
+def test_nothing_is_left_after_a_run(undisturbed: Home) -> None:
+    nothing_is_left(undisturbed)
+
+
+def test_the_same_recipe_killed_and_resumed_gives_the_same_bits(undisturbed: Home, new_home) -> None:
+    home = new_home()
+    process = home.start(*RECIPE)
+    wait_for_file(home, "runs/*/steps/000001/commit.json", process)
+    process.kill()
+    process.wait()
+    nothing_is_left(home)
+
+    resumed = home.start("--resume", home.run().id)
+    assert resumed.wait(PATIENCE) == 0, home.output.read_text()
+
+    expected, actual = undisturbed.run(), home.run()
+    for step in range(1, STEPS + 1):
+        paths = [sorted(run.step_file(step, "").glob("scored-*.parquet")) for run in (expected, actual)]
+        assert read_samples(paths[0]) == read_samples(paths[1])
+    weights = [sha256(run.weights(STEPS) / "model.safetensors") for run in (expected, actual)]
+    assert weights[0] == weights[1]
+    client, found = mlflow_run(home)
+    assert [p.step for p in client.get_metric_history(found.info.run_id, "reward/mean")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_told_to_stop_leaves_nothing_and_says_so_in_mlflow(new_home, stop: signal.Signals) -> None:
+    home = new_home()
+    process = home.start(*RECIPE)
+    wait_for_file(home, "runs/*/logs/engine-0.log", process)
+
+    process.send_signal(stop)
+
+    assert process.wait(60) != 0, home.output.read_text()
+    nothing_is_left(home)
+    assert mlflow_run(home)[1].info.status in ("KILLED", "FAILED")

@@ -1,0 +1,53 @@
+"""Ports that stay free until they are used."""
+
+import socket
+from contextlib import ExitStack
+from multiprocessing import get_context
+
+from tasks.runtime.ports import LOOPBACK, reserved_port
+
+
+def listen(port: int) -> socket.socket:
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind((LOOPBACK, port))
+    server.listen()
+    return server
+
+
+def test_a_reserved_port_can_be_listened_on():
+    with reserved_port() as port, listen(port), socket.create_connection((LOOPBACK, port)):
+        pass
+
+
+def test_many_reservations_at_once_are_all_different_and_all_bindable():
+    with ExitStack() as stack:
+        ports = [stack.enter_context(reserved_port()) for _ in range(500)]
+        assert len(set(ports)) == 500
+        for port in ports:
+            stack.enter_context(listen(port))
+
+
+def test_the_system_gives_a_reserved_port_to_nobody_else():
+    with reserved_port() as port, ExitStack() as stack:
+        others = {stack.enter_context(listen(0)).getsockname()[1] for _ in range(500)}
+        assert port not in others
+
+
+def test_eight_processes_that_ask_at_once_get_eight_ports():
+    context = get_context("fork")
+    barrier = context.Barrier(8)
+    queue = context.Queue()
+
+    def ask() -> None:
+        with reserved_port() as port, listen(port):
+            queue.put(port)
+            barrier.wait(20)  # all hold theirs until all have one
+
+    processes = [context.Process(target=ask) for _ in range(8)]
+    for process in processes:
+        process.start()
+    ports = [queue.get(timeout=20) for _ in processes]
+    for process in processes:
+        process.join()
+    assert len(set(ports)) == 8
