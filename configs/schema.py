@@ -33,14 +33,15 @@ class Model(Section):
 class Data(Section):
     source: str = Field(
         default="arithmetic",
-        description="`arithmetic`, `reasoning_gym:<task>`, or a .jsonl, .json, .csv or .parquet file.",
+        description="`arithmetic`, `reasoning_gym:<task>`, `hub:<id>`, or a .jsonl, .json, .csv or .parquet file.",
     )
     settings: dict[str, Any] = Field(
-        default_factory=dict, description="Settings of a generated source, e.g. the number range."
+        default_factory=dict,
+        description="Settings of a generated source (e.g. digits), or of `datasets.load_dataset` for `hub:`.",
     )
     prompt_column: str = Field(default="question", description="Column of a file that holds the question.")
     answer_column: str = Field(default="answer", description="Column of a file that holds the gold answer.")
-    train_size: Positive = Field(default=4096, description="Training questions.")
+    train_size: Positive = Field(default=3840, description="Training questions.")
     eval_size: Positive = Field(default=200, description="Held-out questions; none of them is a training question.")
     system_prompt: str | None = Field(default=None, description="System message put before every question.")
     seed: int = Field(default=0, description="Seed of generation, split and order; separate from the run's seed.")

@@ -32,17 +32,20 @@ def parse_settings(settings: dict[str, Any]) -> Settings:
 def questions(settings: dict[str, Any], seed: int) -> list[Question]:
     """Every question that the settings allow, once each, in an order drawn from the seed.
 
-    Disjoint slices of the result are disjoint sets of questions; `12+34` and `34+12` are two questions.
+    Of `12+34` and `34+12` only one is asked, which one is drawn from the seed: the other would give its answer away
+    when one is a training and one an evaluation question.
     """
     parsed = parse_settings(settings)
     numbers = range(10 ** (parsed.digits - 1), 10**parsed.digits)
-    sums = [(f"{a}+{b}", a + b) for a in numbers for b in numbers if "+" in parsed.operations]
+    rng = random.Random(seed)
+    pairs = [(a, b) if rng.random() < 0.5 else (b, a) for a in numbers for b in numbers if a <= b]
+    sums = [(f"{a}+{b}", a + b) for a, b in pairs if "+" in parsed.operations]
     differences = [(f"{a}-{b}", a - b) for a in numbers for b in numbers if "-" in parsed.operations and a >= b]
     everything = [
         Question(id=f"arithmetic/{term}", text=f"{term}=?", gold=str(value), source="arithmetic")
         for term, value in sums + differences
     ]
-    random.Random(seed).shuffle(everything)
+    rng.shuffle(everything)
     return everything
 
 

@@ -1,4 +1,4 @@
-"""Questions from local files.
+"""Questions from tables: local files, and data sets of the hub or on disk through the `datasets` library.
 
 The readers keep every value as the file has it. Type inference, as CSV readers of table libraries do, would turn the
 gold `007` into 7 and the answer `None` into nothing.
@@ -12,9 +12,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from configs.errors import UserError
 from configs.schema import Data
 from tasks.dataset.question import Question
@@ -22,26 +19,21 @@ from tasks.dataset.question import Question
 Row = dict[str, Any]
 NumberedRows = Iterator[tuple[int, Row]]
 
+HUB = "hub:"
+
 
 def read_questions(data: Data) -> tuple[list[Question], Counter[str]]:
-    """Read the file `data.source`: its questions in the file's order, and how many rows were refused for what.
+    """Read the table `data.source`: its questions in their order, and how many rows were refused for what.
 
-    Rows without a question or an answer are refused and counted. Ids are `file:number`, the number being the line
-    (.jsonl, .csv) or the row (.json, .parquet), from 1. Numbers become text: `42`, `0.5`.
+    Rows without a question or an answer are refused and counted. Ids are `name:number`, the number being the line
+    (.jsonl, .csv) or the row (any other), from 1. Numbers become text: `42`, `0.5`.
 
     Raises:
-        UserError: no such file, unknown suffix, a line that can't be read, a column that is missing, no rows, or a
-            value that is neither text nor a number.
+        UserError: no such file or data set, unknown suffix, a line that can't be read, a column that is missing, no
+            rows, or a value that is neither text nor a number.
     """
-    path = Path(data.source)
-    reader = _READERS.get(path.suffix)
-    if reader is None:
-        raise UserError(
-            f"data.source {data.source!r}: give `arithmetic`, `reasoning_gym:<task>` or a file ({', '.join(_READERS)})"
-        )
-    if not path.is_file():
-        raise UserError(f"data.source {data.source}: no such file (looked for {path.absolute()})")
-    rows = list(reader(path))
+    path = Path(data.source.removeprefix(HUB))
+    rows = list(_read_hub(data) if data.source.startswith(HUB) else _read_file(data))
     if not rows:
         raise UserError(f"{path}: holds no rows")
     _require_columns(path, data, {column for _, row in rows for column in row})
@@ -55,6 +47,34 @@ def read_questions(data: Data) -> tuple[list[Question], Counter[str]]:
         else:
             refused["no question" if not text else "no answer"] += 1
     return found, refused
+
+
+def _read_file(data: Data) -> NumberedRows:
+    path = Path(data.source)
+    reader = _READERS.get(path.suffix)
+    if reader is None:
+        raise UserError(
+            f"data.source {data.source!r}: give `arithmetic`, `reasoning_gym:<task>`, `hub:<id>` or a file "
+            f"({', '.join(_READERS)})"
+        )
+    if data.settings:
+        raise UserError(f"data.settings: the file {data.source} takes none; they are for generated sources and the hub")
+    if not path.is_file():
+        raise UserError(f"data.source {data.source}: no such file (looked for {path.absolute()})")
+    return reader(path)
+
+
+def _read_hub(data: Data) -> NumberedRows:
+    """Rows of a data set of the hub, or of a folder of data files; `data.settings` go to `datasets.load_dataset`."""
+    import datasets
+
+    name = data.source.removeprefix(HUB)
+    settings: dict[str, Any] = {"split": "train"} | data.settings
+    try:
+        rows = datasets.load_dataset(name, **settings)
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"data.source {data.source} with {settings}: {type(error).__name__}: {error}") from None
+    return enumerate((dict(row) for row in rows), start=1)
 
 
 def _require_columns(path: Path, data: Data, present: set[str]) -> None:
@@ -122,11 +142,15 @@ def _read_csv(path: Path) -> NumberedRows:
 
 
 def _read_parquet(path: Path) -> NumberedRows:
+    import datasets
+    import pyarrow as pa
+    from datasets.exceptions import DatasetGenerationError
+
     try:
-        rows = pq.read_table(path).to_pylist()
-    except pa.ArrowInvalid as error:
-        raise UserError(f"{path}: not a valid Parquet file: {error}") from None
-    return enumerate(rows, start=1)
+        rows = datasets.Dataset.from_parquet(str(path), keep_in_memory=True)
+    except (DatasetGenerationError, pa.ArrowInvalid) as error:
+        raise UserError(f"{path}: not a valid Parquet file: {error.__cause__ or error}") from None
+    return enumerate((dict(row) for row in rows), start=1)
 
 
 _READERS: dict[str, Callable[[Path], NumberedRows]] = {

@@ -47,8 +47,6 @@ def load(data: Data) -> Questions:
         stream = gym.generate_questions(task, data.settings, data.seed, wanted * _DRAWS_PER_QUESTION)
         found, dropped = drop_repeated(stream, wanted)
     else:
-        if data.settings:
-            raise UserError(f"data.settings: the file {data.source} takes none; they are for generated sources")
         read, refused = files.read_questions(data)
         found, repeated = drop_repeated(read, len(read))
         dropped = refused + repeated

@@ -11,12 +11,12 @@ import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 logger = logging.getLogger(__name__)
+logging.getLogger("httpx").setLevel(logging.WARNING)  # It logs every request.
 
 ATTEMPTS = 4
 FIRST_WAIT = 0.5  # Seconds; the wait before a retry is random below this, doubled each time.
 LONGEST_WAIT = 10.0  # Seconds.
 CONNECT_TIMEOUT = 5.0  # Seconds.
-HEALTH_TIMEOUT = 30.0  # Seconds; SGLang itself gives up after 20.
 
 
 class EngineUnavailable(RuntimeError):
@@ -135,17 +135,6 @@ class EngineClient:
     def weights_version(self) -> int:
         """Return the weights version that the server reports."""
         return int(self._request("GET", "/model_info")["weight_version"])
-
-    def health(self) -> bool:
-        """Tell whether the server can generate a token now. Takes a second or more."""
-        try:
-            return self._http.get("/health_generate", timeout=HEALTH_TIMEOUT).is_success
-        except httpx.HTTPError:
-            return False
-
-    def abort_all(self) -> None:
-        """End all requests that the server works on; each answers with what it has."""
-        self._request("POST", "/abort_request", {"rid": "", "abort_all": True})
 
     def close(self) -> None:
         """Close the connections."""

@@ -99,7 +99,8 @@ class Tracker:
         def send() -> None:
             client = self._connect()
             source = str(dataset["path"])
-            entry = Dataset(self._run.recipe.data.source, dataset["digest"][:DIGEST_LIMIT], "local", f'{{"uri": "{source}"}}')
+            digest = dataset["digest"][:DIGEST_LIMIT]
+            entry = Dataset(self._run.recipe.data.source, digest, "local", f'{{"uri": "{source}"}}')
             client.log_inputs(self._mlflow_id, [DatasetInput(entry, [])])
 
         _forgive(send)

@@ -2,7 +2,9 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from prefect import flow
@@ -53,20 +55,20 @@ def follow(log: Path, before: list[str]) -> str:
     return f"{before[0]} and followed"
 
 
-def states(flow_run_id: str) -> list[str]:
+def states(flow_run_id: UUID) -> list[str]:
     with get_client(sync_client=True) as client:
         runs = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id])))
     return sorted(f"{run.name} {run.state_name}" for run in runs)
 
 
-def run_flow(body) -> tuple[object, str]:
+def run_flow(body: Callable[[], object]) -> tuple[object, UUID]:
     from prefect.runtime import flow_run
 
     ids = []
 
     @flow(task_runner=ray_task_runner(), name="dispatch test")
     def outer() -> object:
-        ids.append(flow_run.id)
+        ids.append(UUID(flow_run.id))
         return body()
 
     return outer(), ids[0]

@@ -46,6 +46,7 @@ def test_a_run_is_stored_with_its_recipe_its_data_and_its_code(run: Run) -> None
     client, found = stored(run)
     assert found.info.status == "FINISHED"
     assert found.data.params["optimizer.learning_rate"] == "1e-06"
+    assert found.inputs is not None
     assert [entry.dataset.digest for entry in found.inputs.dataset_inputs] == ["d1"]
     assert found.data.tags["mlflow.source.git.commit"]
     assert [file.path for file in client.list_artifacts(found.info.run_id)] == ["recipe.yaml"]

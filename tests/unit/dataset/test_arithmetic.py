@@ -26,15 +26,22 @@ def answer_of(response: str) -> str:
 
 def test_every_sum_of_two_digit_numbers_is_asked_once():
     asked = questions({}, seed=0)
-    # 90 numbers from 10 to 99, in ordered pairs.
-    assert len({question.text for question in asked}) == len(asked) == 90 * 90
+    # 90 numbers from 10 to 99, in unordered pairs: 90 * 91 / 2.
+    assert len({question.text for question in asked}) == len(asked) == 4095
     assert len({question.id for question in asked}) == len(asked)
+
+
+def test_a_sum_is_asked_in_one_order_only_and_both_orders_occur():
+    terms = [TERM.fullmatch(question.text) for question in questions({}, seed=0)]
+    pairs = [(int(term[1]), int(term[3])) for term in terms if term]
+    assert len({frozenset(pair) for pair in pairs}) == len(pairs)
+    assert any(a < b for a, b in pairs) and any(a > b for a, b in pairs)
 
 
 def test_golds_are_right_and_differences_never_negative():
     asked = questions({"digits": 1, "operations": "+-"}, seed=0)
-    # 81 sums, and 9 * 10 / 2 = 45 differences of one-digit numbers a >= b.
-    assert len(asked) == 81 + 45
+    # 9 * 10 / 2 = 45 unordered pairs, and as many differences of one-digit numbers a >= b.
+    assert len(asked) == 45 + 45
     for question in asked:
         match = TERM.fullmatch(question.text)
         assert match

@@ -55,6 +55,18 @@ def test_a_missing_column_is_named_with_the_file_and_the_columns_present(two_row
         read_questions(two_rows.model_copy(update={"prompt_column": "prompt"}))
 
 
+def test_a_data_set_is_loaded_by_the_datasets_library_from_the_hub_or_a_folder(two_rows: Data):
+    folder = Path(two_rows.source).parent
+    questions, _ = read_questions(Data(source=f"hub:{folder}", settings={"split": "train"}))
+    assert pairs(questions) == [("2+2?", "4"), ("3+3?", "6")]
+
+
+@pytest.mark.parametrize("settings", [{"split": "tests"}, {"no_such_option": 1}])
+def test_settings_that_a_data_set_refuses_are_named(two_rows: Data, settings: dict):
+    with pytest.raises(UserError, match=f"hub:.*{next(iter(settings))}"):
+        read_questions(Data(source=f"hub:{Path(two_rows.source).parent}", settings=settings))
+
+
 def test_a_missing_file_is_named(tmp_path: Path):
     with pytest.raises(UserError, match=r"no such file.*none\.jsonl"):
         read_questions(Data(source=str(tmp_path / "none.jsonl")))

@@ -71,8 +71,8 @@ def test_settings_that_a_reasoning_gym_task_refuses_are_answered_with_those_it_k
 
 
 def test_a_source_with_too_few_different_questions_says_how_many_there_are():
-    # One-digit sums: 81.
-    with pytest.raises(UserError, match=r"81 different.*train_size \(70\) \+ data.eval_size \(20\) need 90"):
+    # One-digit sums: 9 * 10 / 2.
+    with pytest.raises(UserError, match=r"45 different.*train_size \(70\) \+ data.eval_size \(20\) need 90"):
         load(Data(source="arithmetic", settings={"digits": 1}, train_size=70, eval_size=20))
 
 

@@ -186,15 +186,3 @@ def test_an_update_after_which_the_old_version_is_reported_is_an_error(server: F
     server.answers = {UPDATE: [(200, {"success": True})], INFO: [(200, {"weight_version": "4"})]}
     with pytest.raises(WeightsNotUpdated, match="reports version 4"):
         client.update_weights(Path("/weights/5"), 5)
-
-
-def test_health_is_a_yes_or_no(server: FakeServer, client: EngineClient):
-    server.answers = {"/health_generate": [(200, {}), (503, {})]}
-    assert client.health()
-    assert not client.health()
-
-
-def test_all_requests_of_a_server_can_be_ended(server: FakeServer, client: EngineClient):
-    server.answers = {"/abort_request": [(200, {})]}
-    client.abort_all()
-    assert server.requests == [("/abort_request", {"rid": "", "abort_all": True})]
