@@ -1,7 +1,7 @@
 """The services of a long-lived installation on one machine: Prefect server, MLflow server, work pool, worker.
 
 Each runs in a session of its own, listens on loopback, and logs to `.rl-post/services/`. What was started is written
-down, so that `down` ends exactly that. While they run, `prefect.toml` in the project's folder tells Prefect's command
+down, so that `down` ends exactly that. While they run, `prefect.toml` in the current folder tells Prefect's command
 line where the server is.
 """
 
@@ -29,7 +29,7 @@ HOST = "127.0.0.1"
 PREFECT_PORT, MLFLOW_PORT = 4200, 5000
 START_TIMEOUT = 180.0  # Seconds; a first start migrates a new database.
 STOP_TIMEOUT = 20.0
-PREFECT_TOML = ROOT / "prefect.toml"
+PREFECT_TOML = Path("prefect.toml")
 
 
 def start_services(console: Console) -> None:

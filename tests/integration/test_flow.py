@@ -18,7 +18,6 @@ from tasks.rollout.samples import read_samples
 from tasks.runtime.files import sha256
 from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
 
-ROOT = Path(__file__).parents[2]
 RL_POST = Path(sys.executable).parent / "rl-post"
 STEPS = 3
 RECIPE = ["quickstart", f"steps={STEPS}", "evaluation.every=2", "tracking.register_as=quickstart"]
@@ -39,7 +38,7 @@ class Home:
         # A file and not a pipe: a process that is left over would hold a pipe open and hang the test.
         with self.output.open("ab") as output:
             return subprocess.Popen(
-                [RL_POST, "run", *arguments], cwd=ROOT, env=environment, stdout=output, stderr=output
+                [RL_POST, "run", *arguments], cwd=self.path, env=environment, stdout=output, stderr=output
             )
 
     @property

@@ -1,0 +1,103 @@
+"""A long-lived installation: services start, a deployment runs to Completed on a worker, services end."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import mlflow
+import psutil
+import pytest
+
+from tasks.runtime.ledger import committed_steps, open_run
+
+BIN = Path(sys.executable).parent
+
+
+class Installation:
+    """Commands in a folder of their own; the processes that they leave are told by a mark in their environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.mark = folder, uuid4().hex
+        self.home = folder / "home"
+        self.printed = ""
+
+    def call(self, program: str, *arguments: str) -> str:
+        environment = {**os.environ, "RL_POST_HOME": str(self.home), "PREFECT_HOME": str(self.home / "prefect")}
+        environment |= {"RL_POST_TEST": self.mark, "COLUMNS": "200"}
+        for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
+            environment.pop(name, None)
+        done = subprocess.run(
+            [BIN / program, *arguments],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=400,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def addresses(self) -> dict[str, str]:
+        """Return what `rl-post up` printed: where the servers are."""
+        return dict(
+            line.split(maxsplit=1) for line in self.printed.splitlines() if line.startswith(("Prefect", "MLflow"))
+        )
+
+    def left(self) -> list[str]:
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("RL_POST_TEST") == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(process.cmdline()))
+            except psutil.Error:
+                continue
+        return found
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    made = Installation(tmp_path_factory.mktemp("installation"))
+    made.printed = made.call("rl-post", "up")
+    yield made
+    made.call("rl-post", "down")
+    assert made.left() == []
+    assert not (made.folder / "prefect.toml").exists()
+
+
+def test_the_servers_listen_on_loopback_only(installation: Installation) -> None:
+    ports = {int(address.rsplit(":", 1)[1]) for address in installation.addresses().values()}
+
+    listening = [c.laddr for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN and c.laddr]
+    assert {address.ip for address in listening if address.port in ports} == {"127.0.0.1"}
+
+
+def test_the_recipes_are_deployed_with_a_form_a_limit_and_a_schedule_that_waits_to_be_switched_on(
+    installation: Installation,
+) -> None:
+    api = f"{installation.addresses()['Prefect']}/api"
+    found = {deployment["name"]: deployment for deployment in httpx.post(f"{api}/deployments/filter", json={}).json()}
+
+    assert found.keys() == {"r1", "quickstart", "smollm2"}
+    assert found["r1"]["parameters"] == {"recipe": "r1", "overrides": [], "resume": None}
+    assert found["r1"]["parameter_openapi_schema"]["properties"].keys() == {"recipe", "overrides", "resume"}
+    assert [schedule["active"] for schedule in found["r1"]["schedules"]] == [False]
+    assert found["r1"]["concurrency_options"]["collision_strategy"] == "ENQUEUE"
+    assert found["r1"]["global_concurrency_limit"]["limit"] == 1
+
+
+def test_a_deployment_runs_to_completed_and_its_run_is_on_the_mlflow_server(installation: Installation) -> None:
+    output = installation.call("prefect", "deployment", "run", "rl-post/quickstart", "--watch")
+
+    assert "'Completed'" in output
+    (root,) = (installation.home / "runs").iterdir()
+    assert committed_steps(open_run(installation.home, root.name)) == [0, 1, 2]
+    mlflow_id = json.loads((root / "mlflow.json").read_text())["run_id"]
+    client = mlflow.MlflowClient(installation.addresses()["MLflow"])
+    assert client.get_run(mlflow_id).info.status == "FINISHED"
+    assert [point.step for point in client.get_metric_history(mlflow_id, "reward/mean")] == [1, 2]
