@@ -15,7 +15,7 @@ from tasks.dataset.question import Question
 class Settings(Section):
     """`data.settings` of the source `arithmetic`."""
 
-    digits: int = Field(2, ge=1, le=3, description="Digits of both numbers; there are 81 x 100^(digits-1) pairs.")
+    digits: int = Field(2, ge=1, le=3, description="Digits of both numbers; 4095 pairs of two-digit numbers.")
     operations: Literal["+", "-", "+-"] = Field("+", description="Sums, differences (never below zero), or both.")
     working: bool = Field(False, description="Demonstrations show the columns' results, units first, in <think>.")
 
@@ -53,14 +53,14 @@ def demonstration(question: Question, wrong: bool, rng: random.Random, working: 
     """A short response in the form `<think>…</think><answer>142</answer>`.
 
     With `working` the think part holds each column's result with the carry in it, units first: `12 14`.
-    A wrong one is a near miss, and its working agrees with it: one column is off by one (as by a lost carry) or two.
-    The misses are drawn evenly from the values that they lead to, eight for most questions of two digits, so that
-    a policy fitted to demonstrations that are mostly right still finds the right answer the likeliest.
+    A wrong one makes a mistake that people make, and its working agrees with it: it forgets the units' carry where
+    there is one. Elsewhere it is a near miss, one column off by one or two, drawn evenly.
     """
     columns, value = _calculate(question.text)
     if wrong:
-        slips = [_calculate(question.text, {i: by}) for i in range(len(columns)) for by in (-2, -1, 1, 2)]
-        columns, value = rng.choice([slip for slip in slips if slip[1] >= 0])
+        forgotten = _calculate(question.text, {1: -1}) if len(columns) > 1 and columns[0] >= 10 else None
+        misses = [_calculate(question.text, {i: by}) for i in range(len(columns)) for by in (-2, -1, 1, 2)]
+        columns, value = forgotten or rng.choice([miss for miss in misses if miss[1] >= 0])
     think = " ".join(map(str, columns)) if working else ""
     return f"<think>{think}</think><answer>{value}</answer>"
 

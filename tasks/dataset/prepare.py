@@ -16,7 +16,7 @@ from tasks.dataset.sources import Questions, load
 from tasks.dataset.store import Prompt, Receipt
 
 # Raise it when the same inputs would be prepared otherwise than before.
-PREPARATION_VERSION = 1
+PREPARATION_VERSION = 2
 
 _TOKENIZER_SUFFIXES = (".json", ".jinja", ".txt", ".model")
 

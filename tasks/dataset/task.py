@@ -7,7 +7,7 @@ from tasks.runtime.dispatch import stage
 from tasks.runtime.ledger import Receipt, Run, once
 
 
-@stage(name="prepare dataset", run_name="prepare dataset", tag="dataset", timeout=3600)
+@stage(name="prepare dataset", run_name="prepare dataset", timeout=3600)
 def prepare_dataset(run: Run) -> Receipt:
     """Fetch or build the model and prepare the prompts with its tokenizer.
 

@@ -13,7 +13,7 @@ from tasks.runtime.dispatch import stage
 from tasks.runtime.ledger import Receipt, Run, once
 
 
-@stage(name="evaluate", run_name="evaluate weights {version}", tag="evaluate", timeout=3600)
+@stage(name="evaluate", run_name="evaluate weights {version}", timeout=3600)
 def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Receipt:
     """Answer every held-out question greedily and by sampling, with the weights that the engine reports as `version`.
 

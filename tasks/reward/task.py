@@ -10,7 +10,7 @@ from tasks.runtime.dispatch import stage
 from tasks.runtime.ledger import Receipt, Run, once
 
 
-@stage(name="score rewards", run_name="reward step {step} shard {shard}", tag="reward", timeout=600)
+@stage(name="score rewards", run_name="reward step {step} shard {shard}", timeout=600)
 def score_rewards(run: Run, step: int, shard: int, samples: Receipt) -> Receipt:
     """Score the samples of a shard and store them beside their rollout.
 

@@ -79,18 +79,18 @@ class EngineClient:
         )
 
     def generate(
-        self, prompt_ids: Sequence[int], seeds: Sequence[int], temperature: float, max_tokens: int
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], temperature: float, max_tokens: int
     ) -> list[Response]:
-        """Sample one group in one request.
+        """Sample one response a prompt, all in one request: the engine batches them best when they come together.
 
         Args:
-            prompt_ids: The prompt, from the model's chat template.
-            seeds: One sampling seed a sample.
+            prompts: Token ids of each prompt, from the model's chat template.
+            seeds: The sampling seed of each response.
             temperature: Sampling temperature; 0 is greedy.
             max_tokens: Longest response, in tokens.
 
         Returns:
-            One response a seed, in their order.
+            One response a prompt, in their order.
 
         Raises:
             EngineUnavailable: the server can't be reached, fails, or dropped the request.
@@ -100,15 +100,15 @@ class EngineClient:
             "POST",
             "/generate",
             {
-                "input_ids": [list(prompt_ids)] * len(seeds),
+                "input_ids": [list(prompt) for prompt in prompts],
                 "sampling_params": [
                     {"temperature": temperature, "max_new_tokens": max_tokens, "sampling_seed": seed} for seed in seeds
                 ],
                 "return_logprob": True,
             },
         )
-        if len(answer) != len(seeds):
-            raise EngineRefused(f"{self._url} answered {len(answer)} responses to {len(seeds)} seeds")
+        if len(answer) != len(prompts):
+            raise EngineRefused(f"{self._url} answered {len(answer)} responses to {len(prompts)} prompts")
         return [_response(sample) for sample in answer]
 
     def update_weights(self, folder: Path, version: int) -> None:

@@ -1,7 +1,6 @@
 """Prompts to samples: the rollout of a part of a step on one engine."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tokenizers import Tokenizer
@@ -10,9 +9,6 @@ from tasks.dataset.store import Prompt
 from tasks.rollout.client import EngineClient, Response
 from tasks.rollout.samples import Row
 from tasks.rollout.seeds import sampling_seed
-
-# Requests in flight a shard: the engine batches what it gets, a thread costs little.
-IN_FLIGHT = 64
 
 
 class StaleWeights(RuntimeError):
@@ -54,20 +50,17 @@ def roll_out(
         StaleWeights: if a response comes from another version.
     """
 
-    def sample(group: tuple[int, Prompt]) -> list[Row]:
-        position, prompt = group
-        seeds = [sampling_seed(sampling.run_seed, step, position, index) for index in range(sampling.samples)]
-        responses = client.generate(prompt.ids, seeds, sampling.temperature, sampling.max_tokens)
-        stale = {response.weights_version for response in responses} - {version}
-        if stale:
-            raise StaleWeights(f"step {step} asked for weights {version}; the engine answered with {sorted(stale)}")
-        return [
-            _row(step, position, index, prompt, seed, response, tokenizer)
-            for index, (seed, response) in enumerate(zip(seeds, responses, strict=True))
-        ]
-
-    with ThreadPoolExecutor(IN_FLIGHT) as pool:
-        return [row for rows in pool.map(sample, groups) for row in rows]
+    places = [(group, index, prompt) for group, prompt in groups for index in range(sampling.samples)]
+    seeds = [sampling_seed(sampling.run_seed, step, group, index) for group, index, _ in places]
+    prompts = [prompt.ids for _, _, prompt in places]
+    responses = client.generate(prompts, seeds, sampling.temperature, sampling.max_tokens)
+    stale = {response.weights_version for response in responses} - {version}
+    if stale:
+        raise StaleWeights(f"step {step} asked for weights {version}; the engine answered with {sorted(stale)}")
+    return [
+        _row(step, group, index, prompt, seed, response, tokenizer)
+        for (group, index, prompt), seed, response in zip(places, seeds, responses, strict=True)
+    ]
 
 
 def _row(step: int, group: int, index: int, prompt: Prompt, seed: int, response: Response, tokenizer: Tokenizer) -> Row:

@@ -44,7 +44,7 @@ def engine_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, A
     }
 
 
-@stage(name="start engines", run_name="start engines", tag="rollout", timeout=1800)
+@stage(name="start engines", run_name="start engines", timeout=1800)
 def start_engines(run: Run, dataset: Receipt) -> Receipt:
     """Start every engine with the model as it was before the cold start, which runs meanwhile.
 
@@ -55,7 +55,7 @@ def start_engines(run: Run, dataset: Receipt) -> Receipt:
     return {"urls": ray.get(starts)}
 
 
-@stage(name="generate rollouts", run_name="rollout step {step} shard {shard}", tag="rollout", timeout=3600)
+@stage(name="generate rollouts", run_name="rollout step {step} shard {shard}", timeout=3600)
 def generate_rollouts(run: Run, step: int, shard: int, dataset: Receipt, weights: Receipt) -> Receipt:
     """Sample the responses of a shard of a step's prompts, and store them.
 
@@ -83,7 +83,7 @@ def generate_rollouts(run: Run, step: int, shard: int, dataset: Receipt, weights
     return once(run.step_file(step, f"rollout-{shard:02d}.json"), make)
 
 
-@stage(name="publish weights", run_name="publish weights {version}", tag="rollout", timeout=1800)
+@stage(name="publish weights", run_name="publish weights {version}", timeout=1800)
 def publish_weights(run: Run, version: int, after: Sequence[Receipt | None]) -> Receipt:
     """Bring every engine to a weights version and check that it reports it.
 

@@ -29,15 +29,15 @@ MAX_CRASHES = 3
 TASK_CPUS = 0.25  # A task mostly waits for an actor; four of them share a core.
 
 
-def stage(*, name: str, run_name: str, tag: str, timeout: float) -> Callable[[Callable[..., T]], Task[..., T]]:
+def stage(*, name: str, run_name: str, timeout: float) -> Callable[[Callable[..., T]], Task[..., T]]:
     """Return the decorator of a stage's task: three retries after 2, 4 and 8 s with jitter, no result cache.
 
-    A `UserError` is not retried.
+    A `UserError` is not retried. Tasks carry no tags: Prefect asks its server for a concurrency slot of every tag of
+    every task run, and on SQLite one in ten of these calls met a locked database and cost two seconds.
 
     Args:
         name: The task's name in Prefect.
         run_name: Template of the run's name over the task's parameters, e.g. `rollout step {step}`.
-        tag: The stage, a Prefect tag.
         timeout: Seconds that one attempt may take.
     """
     return cast(
@@ -45,7 +45,6 @@ def stage(*, name: str, run_name: str, tag: str, timeout: float) -> Callable[[Ca
         task(
             name=name,
             task_run_name=run_name,
-            tags=[tag],
             retries=3,
             retry_delay_seconds=exponential_backoff(backoff_factor=2),
             retry_jitter_factor=0.5,

@@ -26,7 +26,7 @@ def learner_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, 
     return {name: (LearnerRank, {"run": run, "rank": rank}, options) for rank, name in enumerate(_names(run.recipe))}
 
 
-@stage(name="cold start", run_name="cold start", tag="update", timeout=3600)
+@stage(name="cold start", run_name="cold start", timeout=3600)
 def cold_start(run: Run, dataset: Receipt) -> Receipt:
     """Fine-tune the base policy on demonstrations, and write weights version 0.
 
@@ -44,7 +44,7 @@ def cold_start(run: Run, dataset: Receipt) -> Receipt:
     return once(run.step_file(0, "policy.json"), make)
 
 
-@stage(name="update policy", run_name="update step {step}", tag="update", timeout=3600)
+@stage(name="update policy", run_name="update step {step}", timeout=3600)
 def update_policy(run: Run, step: int, policy: Receipt, scored: Sequence[Receipt]) -> Receipt:
     """Make one policy update of a step's scored samples.
 

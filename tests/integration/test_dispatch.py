@@ -29,7 +29,7 @@ def note(log: Path) -> int:
     return attempts(log)
 
 
-@stage(name="die at first", run_name="die at first", tag="test", timeout=60)
+@stage(name="die at first", run_name="die at first", timeout=60)
 def die_at_first(log: Path) -> str:
     if note(log) == 1:
         time.sleep(2)  # Long enough for the server to know the task run as Running.
@@ -37,19 +37,19 @@ def die_at_first(log: Path) -> str:
     return "survived"
 
 
-@stage(name="raise a user error", run_name="raise a user error", tag="test", timeout=60)
+@stage(name="raise a user error", run_name="raise a user error", timeout=60)
 def raise_user_error(log: Path) -> None:
     note(log)
     raise UserError("no such column")
 
 
-@stage(name="die always", run_name="die always", tag="test", timeout=60)
+@stage(name="die always", run_name="die always", timeout=60)
 def die_always(log: Path) -> None:
     note(log)
     os._exit(1)
 
 
-@stage(name="follow", run_name="follow", tag="test", timeout=60)
+@stage(name="follow", run_name="follow", timeout=60)
 def follow(log: Path, before: list[str]) -> str:
     note(log)
     return f"{before[0]} and followed"
