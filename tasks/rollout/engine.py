@@ -15,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 
 from configs import schema
 from tasks.rollout.client import Endpoint, EngineClient, EngineUnavailable, WeightsNotUpdated
-from tasks.rollout.server import Accelerator, launch_spec
+from tasks.rollout.server import launch_spec
+from tasks.runtime.accelerator import Accelerator
 from tasks.runtime.guard import GRACE
 from tasks.runtime.ports import LOOPBACK, reserved_port
 

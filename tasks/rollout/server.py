@@ -3,12 +3,11 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from configs.schema import Engine, Model
+from tasks.runtime.accelerator import Accelerator
 from tasks.runtime.ports import LOOPBACK
 
-Accelerator = Literal["cpu", "nvidia", "amd"]
 CPU_BACKEND = "rl_post_cpu"
 """Name of our platform, an entry point of this package, and of its attention backend."""
 

@@ -14,7 +14,8 @@ from tasks.rollout.client import EngineClient
 from tasks.rollout.engine import Engine
 from tasks.rollout.samples import ROLLOUT, write_samples
 from tasks.rollout.shard import Sampling, roll_out
-from tasks.runtime.cluster import find_actor, offered, vendor
+from tasks.runtime.accelerator import vendor
+from tasks.runtime.cluster import find_actor, offered
 from tasks.runtime.dispatch import stage
 from tasks.runtime.ledger import Receipt, Run, once
 

@@ -1,9 +1,11 @@
 """Ray: what the cluster offers, whether a recipe fits it, and the named actors that hold long-lived state."""
 
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self
 
 import ray
 from prefect_ray import RayTaskRunner
@@ -13,27 +15,35 @@ from configs.errors import UserError
 from configs.schema import Recipe
 from tasks.runtime.dispatch import TASK_CPUS
 
-Accelerator = Literal["cpu", "nvidia", "amd"]
 # Interpreter, SGLang's three processes and Prefect's worker before any weights are loaded, measured on a CPU.
 BASE_MEMORY = 6 * 2**30
 STOP_TIMEOUT = 20.0  # Seconds that an actor has to end its processes before it is killed.
 
 
+class _InterruptibleRayTaskRunner(RayTaskRunner[Any]):
+    """Ray replaces the handler of SIGTERM by one that ends the process at once. Prefect's is put back.
+
+    It raises in the flow, which can then end its engines and tell the tracker.
+    """
+
+    def __enter__(self) -> Self:
+        handler = signal.getsignal(signal.SIGTERM)
+        entered = super().__enter__()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+        return entered
+
+
 def ray_task_runner() -> Any:
     """Return Prefect's task runner on Ray: the cluster that RAY_ADDRESS names, or a local one for the flow's time."""
-    return RayTaskRunner(init_kwargs={"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"})
+    return _InterruptibleRayTaskRunner(
+        init_kwargs={"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    )
 
 
 def offered() -> Mapping[str, float]:
     """Return the resources of the cluster: CPU, GPU, memory (bytes) and accelerator types."""
     return ray.cluster_resources()
-
-
-def vendor(resources: Mapping[str, float]) -> Accelerator:
-    """Tell the vendor of the cluster's accelerators by the types that Ray reports."""
-    if not resources.get("GPU"):
-        return "cpu"
-    return "amd" if any(key.startswith("accelerator_type:AMD") for key in resources) else "nvidia"
 
 
 def needed(recipe: Recipe) -> dict[str, float]:

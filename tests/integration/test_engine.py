@@ -32,11 +32,18 @@ def answer(client: EngineClient, wanted: Sequence[Request], at_once: int) -> lis
     """Answer all requests, each in an HTTP request of its own, with so many of them in flight."""
 
     def one(request: Request) -> Response:
-        (response,) = client.generate(request[0], [request[1]], request[2], max_tokens=24)
+        (response,) = client.generate([request[0]], [request[1]], request[2], max_tokens=24)
         return response
 
     with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(one, wanted))
+
+
+def sample(
+    client: EngineClient, prompt: list[int], seeds: Sequence[int], temperature: float, max_tokens: int
+) -> list[Response]:
+    """Sample one prompt several times in one request."""
+    return client.generate([prompt] * len(seeds), seeds, temperature, max_tokens)
 
 
 def flush(live_engine: LiveEngine) -> None:
@@ -54,7 +61,7 @@ def server_processes() -> list[psutil.Process]:
 
 
 def test_responses_are_ids_with_their_log_probs_a_reason_and_a_version(live_engine: LiveEngine):
-    responses = live_engine.client().generate(PROMPT, seeds=list(range(32)), temperature=1.0, max_tokens=12)
+    responses = sample(live_engine.client(), PROMPT, seeds=list(range(32)), temperature=1.0, max_tokens=12)
     assert {response.finish_reason for response in responses} == {"stop", "length"}
     for response in responses:
         assert len(response.ids) == len(response.logprobs)
@@ -64,7 +71,7 @@ def test_responses_are_ids_with_their_log_probs_a_reason_and_a_version(live_engi
 
 
 def test_a_stopped_response_ends_with_the_eos_and_a_cut_one_is_as_long_as_allowed(live_engine: LiveEngine):
-    for response in live_engine.client().generate(PROMPT, seeds=list(range(32)), temperature=1.0, max_tokens=12):
+    for response in sample(live_engine.client(), PROMPT, seeds=list(range(32)), temperature=1.0, max_tokens=12):
         assert EOS_ID not in response.ids[:-1]
         if response.finish_reason == "stop":
             assert response.ids[-1] == EOS_ID
@@ -79,7 +86,7 @@ def test_log_probs_are_those_of_the_policy_at_the_sampling_temperature(live_engi
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(live_engine.folders[0], dtype=torch.float32)
-    (response,) = live_engine.client().generate(PROMPT, seeds=[5], temperature=temperature, max_tokens=12)
+    (response,) = sample(live_engine.client(), PROMPT, seeds=[5], temperature=temperature, max_tokens=12)
 
     with torch.no_grad():
         logits = model(torch.tensor([PROMPT + response.ids])).logits[0, len(PROMPT) - 1 : -1]
@@ -96,22 +103,22 @@ def test_samples_are_drawn_from_the_policys_distribution(live_engine: LiveEngine
     model = AutoModelForCausalLM.from_pretrained(live_engine.folders[0], dtype=torch.float32)
     with torch.no_grad():
         probs = model(torch.tensor([PROMPT])).logits[0, -1].softmax(-1)
-    responses = live_engine.client().generate(PROMPT, seeds=list(range(2000)), temperature=1.0, max_tokens=1)
+    responses = sample(live_engine.client(), PROMPT, seeds=list(range(2000)), temperature=1.0, max_tokens=1)
     counts = torch.bincount(torch.tensor([response.ids[0] for response in responses]), minlength=len(probs))
     assert ((counts / 2000 - probs).abs() <= 4.5 * (probs * (1 - probs) / 2000).sqrt() + 1e-3).all()
 
 
 def test_the_same_seed_gives_the_same_sample_and_other_seeds_others(live_engine: LiveEngine):
     client = live_engine.client()
-    first = client.generate(PROMPT, seeds=[1, 2, 3, 1], temperature=1.0, max_tokens=24)
-    second = client.generate(PROMPT, seeds=[3, 1], temperature=1.0, max_tokens=24)
+    first = sample(client, PROMPT, seeds=[1, 2, 3, 1], temperature=1.0, max_tokens=24)
+    second = sample(client, PROMPT, seeds=[3, 1], temperature=1.0, max_tokens=24)
     assert first[0] == first[3] == second[1]
     assert first[2] == second[0]
     assert len({tuple(response.ids) for response in first[:3]}) == 3
 
 
 def test_temperature_zero_is_greedy_whatever_the_seed(live_engine: LiveEngine):
-    one, other = live_engine.client().generate(PROMPT, seeds=[1, 2], temperature=0.0, max_tokens=12)
+    one, other = sample(live_engine.client(), PROMPT, seeds=[1, 2], temperature=0.0, max_tokens=12)
     assert one == other
 
 
@@ -142,14 +149,14 @@ def test_a_sample_is_the_same_bits_whatever_runs_beside_it(
 
 def test_a_prompt_that_does_not_fit_is_refused(live_engine: LiveEngine):
     with pytest.raises(EngineRefused, match="400"):
-        live_engine.client().generate([4] * 300, seeds=[1], temperature=1.0, max_tokens=4)
+        sample(live_engine.client(), [4] * 300, seeds=[1], temperature=1.0, max_tokens=4)
 
 
 def test_new_weights_change_the_samples_and_their_version_and_come_back(live_engine: LiveEngine):
-    def sample(version: int) -> list[Response]:
-        return live_engine.client(version).generate(PROMPT, seeds=[1, 2], temperature=1.0, max_tokens=12)
+    def at(version: int) -> list[Response]:
+        return sample(live_engine.client(version), PROMPT, seeds=[1, 2], temperature=1.0, max_tokens=12)
 
-    old, new, again = sample(0), sample(1), sample(0)
+    old, new, again = at(0), at(1), at(0)
     assert {response.weights_version for response in new} == {1}
     assert [response.ids for response in new] != [response.ids for response in old]
     assert again == old
@@ -166,7 +173,7 @@ def test_a_start_at_the_version_that_runs_changes_nothing(live_engine: LiveEngin
 def test_weights_that_can_not_be_loaded_are_an_error_and_the_engine_keeps_its_own(
     live_engine: LiveEngine, tmp_path: Path, content: bytes | None
 ):
-    expected = live_engine.client(0).generate(PROMPT, seeds=[1], temperature=1.0, max_tokens=12)
+    expected = sample(live_engine.client(0), PROMPT, seeds=[1], temperature=1.0, max_tokens=12)
     folder = tmp_path / "broken"
     if content:
         folder.mkdir()
@@ -175,7 +182,7 @@ def test_weights_that_can_not_be_loaded_are_an_error_and_the_engine_keeps_its_ow
 
     with pytest.raises(WeightsNotUpdated, match="broken"):
         live_engine.engine.publish(folder, 7)
-    assert live_engine.client(0).generate(PROMPT, seeds=[1], temperature=1.0, max_tokens=12) == expected
+    assert sample(live_engine.client(0), PROMPT, seeds=[1], temperature=1.0, max_tokens=12) == expected
 
 
 def test_a_stranger_without_the_key_is_turned_away_and_the_key_is_in_no_log_or_command(live_engine: LiveEngine):
@@ -211,11 +218,11 @@ def test_stop_leaves_no_process(live_engine: LiveEngine):
 
 
 def test_a_killed_server_comes_back_with_the_weights_asked_for(live_engine: LiveEngine):
-    expected = live_engine.client(1).generate(PROMPT, seeds=[1, 2], temperature=1.0, max_tokens=12)
+    expected = sample(live_engine.client(1), PROMPT, seeds=[1, 2], temperature=1.0, max_tokens=12)
     before = server_processes()
     (server,) = [process for process in before if process.cmdline()[1:3] == ["-m", "sglang.launch_server"]]
     server.kill()
-    again = live_engine.client(1).generate(PROMPT, seeds=[1, 2], temperature=1.0, max_tokens=12)
+    again = sample(live_engine.client(1), PROMPT, seeds=[1, 2], temperature=1.0, max_tokens=12)
     assert again == expected
     _, alive = psutil.wait_procs(before, timeout=5)
     assert not alive

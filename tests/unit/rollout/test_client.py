@@ -94,12 +94,12 @@ def sample(ids: list[int], logprobs: list[float], reason: str = "stop", version:
     }
 
 
-def test_a_group_is_one_request_with_a_seed_a_sample(server: FakeServer, client: EngineClient):
+def test_all_prompts_go_in_one_request_with_a_seed_each(server: FakeServer, client: EngineClient):
     server.answers = {GENERATE: [(200, [sample([1, 2], [-0.5, -0.7]), sample([4], [-0.1], "length")])]}
-    responses = client.generate([9, 8], seeds=[11, 12], temperature=0.7, max_tokens=5)
+    responses = client.generate([[9, 8], [7]], seeds=[11, 12], temperature=0.7, max_tokens=5)
 
     ((_, body),) = server.requests
-    assert body["input_ids"] == [[9, 8], [9, 8]]
+    assert body["input_ids"] == [[9, 8], [7]]
     assert [params["sampling_seed"] for params in body["sampling_params"]] == [11, 12]
     assert all(params["temperature"] == 0.7 and params["max_new_tokens"] == 5 for params in body["sampling_params"])
     assert [response.ids for response in responses] == [[1, 2], [4]]
@@ -118,32 +118,32 @@ def test_the_key_goes_with_every_request_and_not_into_reprs(server: FakeServer, 
 def test_ids_and_log_probs_of_unequal_length_are_an_error_that_names_both(server: FakeServer, client: EngineClient):
     server.answers = {GENERATE: [(200, [sample([1, 2, 3], [-0.5, -0.7])])]}
     with pytest.raises(EngineRefused, match="3 response tokens came with 2 log-probs"):
-        client.generate([9], [1], 1.0, 5)
+        client.generate([[9]], [1], 1.0, 5)
 
 
 def test_a_missing_response_is_an_error_that_names_both_counts(server: FakeServer, client: EngineClient):
     server.answers = {GENERATE: [(200, [sample([1], [-0.5])])]}
-    with pytest.raises(EngineRefused, match="1 responses to 2 seeds"):
-        client.generate([9], [1, 2], 1.0, 5)
+    with pytest.raises(EngineRefused, match="1 responses to 2 prompts"):
+        client.generate([[9], [9]], [1, 2], 1.0, 5)
 
 
 def test_a_dropped_request_is_not_taken_for_a_response(server: FakeServer, client: EngineClient):
     server.answers = {GENERATE: [(200, [sample([1], [-0.5], "abort")])]}
     with pytest.raises(EngineUnavailable, match="dropped"):
-        client.generate([9], [1], 1.0, 5)
+        client.generate([[9]], [1], 1.0, 5)
 
 
 @pytest.mark.parametrize("failure", [(0, None), (503, {"error": "busy"})], ids=["timeout", "503"])
 def test_one_failure_is_retried_and_the_sample_appears_once(server: FakeServer, client: EngineClient, failure: Answer):
     server.answers = {GENERATE: [failure, (200, [sample([1], [-0.5])])]}
-    assert [response.ids for response in client.generate([9], [1], 1.0, 5)] == [[1]]
+    assert [response.ids for response in client.generate([[9]], [1], 1.0, 5)] == [[1]]
     assert client.retries == 1
 
 
 def test_a_permanent_server_error_ends_in_a_named_error_after_bounded_retries(server: FakeServer, client: EngineClient):
     server.answers = {GENERATE: [(503, {"error": "busy"})]}
     with pytest.raises(EngineUnavailable, match=r"503.*busy"):
-        client.generate([9], [1], 1.0, 5)
+        client.generate([[9]], [1], 1.0, 5)
     assert server.asked(GENERATE) == ATTEMPTS
 
 
@@ -164,7 +164,7 @@ def test_a_closed_port_ends_in_a_named_error(client: EngineClient, server: FakeS
 def test_a_refusal_is_not_retried(server: FakeServer, client: EngineClient, status: int):
     server.answers = {GENERATE: [(status, {"error": {"message": "too long"}})]}
     with pytest.raises(EngineRefused, match=f"{status}.*too long"):
-        client.generate([9], [1], 1.0, 5)
+        client.generate([[9]], [1], 1.0, 5)
     assert server.asked(GENERATE) == 1
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from configs.schema import Engine, Model
-from tasks.rollout.server import Accelerator, ServerSpec, launch_spec
+from tasks.rollout.server import ServerSpec, launch_spec
+from tasks.runtime.accelerator import Accelerator
 
 
 def spec(accelerator: Accelerator, engine: Engine | None = None, version: int = 3) -> ServerSpec:

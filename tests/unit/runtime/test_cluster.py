@@ -4,7 +4,8 @@ import pytest
 
 from configs.errors import UserError
 from configs.loader import load_recipe
-from tasks.runtime.cluster import check_fit, needed, vendor
+from tasks.runtime.accelerator import vendor
+from tasks.runtime.cluster import check_fit, needed
 
 GIB = 2**30
 
