@@ -24,7 +24,7 @@ def rl_post(tmp_path: Path):
 def data_file(tmp_path: Path, text: str) -> list[str]:
     path = tmp_path / "questions.jsonl"
     path.write_text(text)
-    return ["cold_start=null", f"data.source={path}", "data.train_size=16", "data.eval_size=4"]
+    return ["cold_start=null", f"data.source={path}", "data.train_size=64", "data.eval_size=4"]
 
 
 @pytest.mark.parametrize(
