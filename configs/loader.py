@@ -34,11 +34,11 @@ def load_recipe(name: str, overrides: Sequence[str] = (), gpus: int = 0) -> Reci
     path = find_recipe(name)
     tree = _merge({"name": path.stem}, _read(path))
     chosen = [_parse_override(override) for override in overrides]
-    for override in chosen:
-        tree = _merge(tree, override)
+    for keys, value in chosen:
+        tree = _put(tree, keys, value)
     tree = _choose_scale(tree, gpus, path)
-    for override in chosen:
-        tree = _merge(tree, override)
+    for keys, value in chosen:
+        tree = _put(tree, keys, value)
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
@@ -97,17 +97,21 @@ def _merge(base: Tree, top: Tree) -> Tree:
     return merged
 
 
-def _parse_override(override: str) -> Tree:
+def _put(tree: Tree, keys: list[str], value: Any) -> Tree:
+    """Return `tree` with the value at a path of keys replaced, a mapping too."""
+    key, *rest = keys
+    inner = tree.get(key)
+    return tree | {key: _put(inner if isinstance(inner, dict) else {}, rest, value) if rest else value}
+
+
+def _parse_override(override: str) -> tuple[list[str], Any]:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise UserError(f"override {override!r} is not of the form section.key=value")
     try:
-        tree = yaml.safe_load(text)
+        return key.strip().split("."), yaml.safe_load(text)
     except yaml.YAMLError:
         raise UserError(f"override {override!r}: the value is not valid YAML") from None
-    for part in reversed(key.strip().split(".")):
-        tree = {part: tree}
-    return tree
 
 
 def _choose_scale(tree: Tree, gpus: int, path: Path) -> Tree:

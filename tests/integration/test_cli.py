@@ -24,7 +24,7 @@ def rl_post(tmp_path: Path):
 def data_file(tmp_path: Path, text: str) -> list[str]:
     path = tmp_path / "questions.jsonl"
     path.write_text(text)
-    return ["cold_start=null", f"data.source={path}", "data.train_size=64", "data.eval_size=4"]
+    return ["cold_start=null", "data.settings={}", f"data.source={path}", "data.train_size=64", "data.eval_size=4"]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def data_file(tmp_path: Path, text: str) -> list[str]:
         (["run", "nope"], "no recipe 'nope'"),
         (["run", "--resume", "nope"], "no run 'nope'"),
         (["run", "r1", "rollout.prompts_per_step=9999"], "larger than the dataset"),
-        (["run", "r1", "cold_start=null", "data.source=missing.jsonl"], "missing.jsonl"),
+        (["run", "r1", "cold_start=null", "data.settings={}", "data.source=missing.jsonl"], "missing.jsonl"),
         (["run", "r1", "cold_start=null", "data.source=reasoning_gym:basic_aritmetic"], "basic_arithmetic"),
         (["plan", "r1", "algorithm.clip_hi=1"], "did you mean clip_high?"),
     ],

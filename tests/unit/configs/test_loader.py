@@ -47,6 +47,13 @@ def test_overrides_win_over_the_scale_and_the_file(recipe_file) -> None:
     assert load_recipe(path, ["steps=3"]).steps == 3
 
 
+def test_an_override_replaces_a_mapping_where_a_file_adds_to_it(recipe_file) -> None:
+    path = recipe_file("a.yaml", "data: {settings: {digits: 1}}")
+
+    assert load_recipe(path, ["data.settings={}"]).data.settings == {}
+    assert load_recipe(path, ["data.settings.working=true"]).data.settings == {"digits": 1, "working": True}
+
+
 @pytest.mark.parametrize(("gpus", "scale"), [(0, "tiny"), (1, "one"), (7, "one"), (8, "node"), (64, "node")])
 def test_scale_auto_takes_the_largest_that_the_cluster_holds(recipe_file, gpus: int, scale: str) -> None:
     path = recipe_file("a.yaml", "scale: auto\nscales: {tiny: {gpus: 0}, one: {gpus: 1}, node: {gpus: 8}}")
