@@ -56,8 +56,9 @@ def flush(live_engine: LiveEngine) -> None:
 
 
 def server_processes() -> list[psutil.Process]:
-    """All processes under the guards that this process started."""
-    return psutil.Process().children(recursive=True)
+    """All guards that this process started, and the processes under them; not those of Ray or of other services."""
+    guards = [child for child in psutil.Process().children() if "tasks.runtime.guard" in child.cmdline()]
+    return [process for guard in guards for process in (guard, *guard.children(recursive=True))]
 
 
 def test_responses_are_ids_with_their_log_probs_a_reason_and_a_version(live_engine: LiveEngine):
