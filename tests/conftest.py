@@ -1,4 +1,4 @@
-"""Services that several tests share, started once a session and only when a test asks for one."""
+"""Services that the tests of a module share: started once, when one asks for it, and gone for the next module."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prefect_server() -> Iterator[None]:
     """A real Prefect server with a database of its own."""
     from prefect.testing.utilities import prefect_test_harness
@@ -19,7 +19,7 @@ def prefect_server() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
     """A real local Ray cluster, which flows find and leave running."""
     from tasks.runtime.cluster import ray_task_runner

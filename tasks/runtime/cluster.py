@@ -15,8 +15,8 @@ from configs.errors import UserError
 from configs.schema import Recipe
 from tasks.runtime.dispatch import TASK_CPUS
 
-# Interpreter, SGLang's three processes and Prefect's worker before any weights are loaded, measured on a CPU.
-BASE_MEMORY = 6 * 2**30
+# Bytes, an estimate: the processes of Ray, Prefect, SGLang and the learner before any weights are loaded.
+BASE_MEMORY = 4 * 2**30
 STOP_TIMEOUT = 20.0  # Seconds that an actor has to end its processes before it is killed.
 
 

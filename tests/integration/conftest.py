@@ -1,4 +1,4 @@
-"""A real SGLang server on a tiny policy, started once a session."""
+"""A real SGLang server on a tiny policy, started once for the tests that share it, and gone for the next ones."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return folders
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def live_engine(tiny_weights: dict[int, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveEngine]:
     """A running engine. Tests may change its weights or kill its server: ask for a client at the version you need."""
     log_dir = tmp_path_factory.mktemp("engine")

@@ -18,7 +18,7 @@ def test_a_placement_that_can_never_be_had_names_what_is_needed_and_what_there_i
 
 
 def test_too_little_memory_is_named_in_gib() -> None:
-    with pytest.raises(UserError, match=r"memory 6\.0\d* GiB \(the cluster has 2 GiB\)"):
+    with pytest.raises(UserError, match=r"memory 4\.0\d* GiB \(the cluster has 2 GiB\)"):
         check_fit(needed(load_recipe("r1")), {"CPU": 2, "memory": 2 * GIB})
 
 
