@@ -11,15 +11,18 @@ from http import HTTPStatus
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
+import ray
 from prefect import get_run_logger
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.exceptions import PrefectHTTPStatusError
-from prefect.futures import PrefectFuture
+from prefect.states import Crashed
 from prefect.tasks import Task, exponential_backoff, task
 from prefect.utilities.collections import visit_collection
 from prefect_ray.context import remote_options
+from prefect_ray.task_runners import PrefectRayFuture
+from ray.exceptions import RayError
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_fixed
 
 from configs.errors import UserError
@@ -70,23 +73,33 @@ class Call(Generic[T]):
             Exception: what the task raised in its last retry, or what killed its worker for the last time.
         """
         for _ in range(MAX_CRASHES):
-            self._future.wait()
-            state = self._future.state
-            if not state.is_crashed():
-                return cast(T, self._future.result())
-            get_run_logger().warning("%s lost its worker and is submitted again: %s", self._task.name, state.message)
-            _close(self._future.task_run_id, state)
+            crash = self._wait()
+            if crash is None:
+                break
+            get_run_logger().warning("%s lost its worker and is submitted again: %s", self._task.name, crash.message)
+            _close(self._future.task_run_id, crash)
             # A task before this one may be what crashed: its own result() submits it again.
             self._future = self._submit(lambda call: call.result())
         return cast(T, self._future.result())
 
-    def _submit(self, resolve: "Callable[[Call[Any]], Any]") -> PrefectFuture[T]:
+    def _wait(self) -> State | None:
+        """Wait for the end, and return the state if it is a crash.
+
+        Prefect's own `wait` takes any exception for a crash of the task, a signal that ends this flow too.
+        """
+        try:
+            state = ray.get(self._future.wrapped_future)
+        except RayError as error:
+            return Crashed(message=str(error))
+        return state if state.is_crashed() else None
+
+    def _submit(self, resolve: "Callable[[Call[Any]], Any]") -> PrefectRayFuture[T]:
         def exchange(value: Any) -> Any:
             return resolve(value) if isinstance(value, Call) else value
 
         parameters = visit_collection(self._parameters, visit_fn=exchange, return_data=True)
         with remote_options(max_retries=0, num_cpus=self._cpus):
-            return self._task.submit(**parameters)
+            return cast(PrefectRayFuture[T], self._task.submit(**parameters))
 
 
 def submit(task: Task[..., T], *, cpus: float = TASK_CPUS, **parameters: Any) -> Call[T]:
