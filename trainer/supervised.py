@@ -13,9 +13,6 @@ from trainer import policy
 from trainer.algorithm.aggregate import token_mean
 from trainer.batches import collate
 
-VERSION = 1
-"""To be raised by any change that makes the same arguments give other weights; caches depend on it."""
-
 WARMUP_SHARE = 0.05
 MAX_GRAD_NORM = 1.0
 
