@@ -3,18 +3,15 @@
 A recipe is data. It is validated before anything starts, stored with the run, and never changed afterwards.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[int, Field(gt=0)]
-
-
-class Section(BaseModel):
-    """A part of a recipe. Unknown keys are errors, values can't change after validation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from configs.algorithm import Algorithm
+from configs.data import ColdStart, Data
+from configs.learner import Learner, Optimizer
+from configs.reward import Reward
+from configs.section import Positive, Section, Share
 
 
 class Model(Section):
@@ -28,35 +25,6 @@ class Model(Section):
         default="float32", description="Number format of the engine's weights and of the learner's forward pass."
     )
     context_length: Positive = Field(default=64, description="Tokens of prompt and response together.")
-
-
-class Data(Section):
-    source: str = Field(
-        default="arithmetic",
-        description="`arithmetic`, `reasoning_gym:<task>`, `hub:<id>`, or a .jsonl, .json, .csv or .parquet file.",
-    )
-    settings: dict[str, Any] = Field(
-        default_factory=dict,
-        description="Settings of a generated source (e.g. digits), or of `datasets.load_dataset` for `hub:`.",
-    )
-    prompt_column: str = Field(default="question", description="Column of a file that holds the question.")
-    answer_column: str = Field(default="answer", description="Column of a file that holds the gold answer.")
-    train_size: Positive = Field(default=3840, description="Training questions.")
-    eval_size: Positive = Field(default=200, description="Held-out questions; none of them is a training question.")
-    system_prompt: str | None = Field(default=None, description="System message put before every question.")
-    seed: int = Field(default=0, description="Seed of generation, split and order; separate from the run's seed.")
-
-
-class ColdStart(Section):
-    """Supervised fine-tuning on imperfect demonstrations before reinforcement learning.
-
-    Source: DeepSeek-R1 (arXiv 2501.12948), section 2.3.1.
-    """
-
-    wrong_share: Share = Field(default=0.25, description="Share of demonstrations whose answer is wrong.")
-    steps: Positive = Field(default=300, description="Optimizer steps.")
-    batch_size: Positive = Field(default=128, description="Demonstrations a step.")
-    learning_rate: float = Field(default=1e-3, gt=0, description="Peak learning rate of AdamW.")
 
 
 class Rollout(Section):
@@ -86,48 +54,6 @@ class Engine(Section):
     request_timeout: float = Field(default=600.0, gt=0, description="Seconds until a request must be answered.")
     deterministic: bool = Field(
         default=True, description="Honour each sample's seed and make results independent of what else is in the batch."
-    )
-
-
-class Reward(Section):
-    """A sample's reward: the weighted sum of its parts."""
-
-    checker: Literal["exact", "numeric", "reasoning_gym"] = Field(
-        default="numeric", description="How the extracted answer is compared with the gold answer."
-    )
-    answer_weight: float = Field(default=1.0, description="Reward of a right answer.")
-    format_weight: float = Field(default=0.0, description="Reward of a response in the <think>/<answer> form.")
-
-
-class Algorithm(Section):
-    """GRPO (arXiv 2402.03300) with token-mean aggregation and asymmetric clipping (DAPO, arXiv 2503.14476)."""
-
-    clip_low: float = Field(default=0.2, gt=0, lt=1, description="The ratio is clipped below at 1 - clip_low.")
-    clip_high: float = Field(default=0.28, gt=0, description="The ratio is clipped above at 1 + clip_high.")
-    kl_coefficient: float = Field(
-        default=0.0, ge=0, description="Weight of the k3 estimate of KL(policy || reference) in the loss."
-    )
-    std_normalised: bool = Field(
-        default=True, description="Divide advantages by the group's standard deviation (GRPO); false is Dr. GRPO."
-    )
-
-
-class Optimizer(Section):
-    learning_rate: float = Field(default=2e-4, gt=0, description="AdamW's learning rate after warm-up.")
-    warmup_steps: int = Field(default=0, ge=0, description="Steps of linear warm-up.")
-    betas: tuple[float, float] = Field(default=(0.9, 0.95), description="AdamW's averaging coefficients.")
-    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's decoupled weight decay.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this global norm.")
-    micro_batch_tokens: Positive = Field(default=8192, description="Padded tokens of one forward and backward pass.")
-
-
-class Learner(Section):
-    ranks: Positive = Field(default=1, description="torch.distributed ranks.")
-    cpus: float = Field(default=0.0, ge=0, description="CPUs reserved for each rank in Ray.")
-    gpus: int = Field(default=0, ge=0, le=1, description="GPUs of each rank.")
-    threads: Positive = Field(default=2, description="OpenMP threads of each rank on a CPU.")
-    checkpoint_every: Positive = Field(
-        default=10, description="Steps between full checkpoints; lost steps are replayed from stored samples."
     )
 
 

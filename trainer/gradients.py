@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from configs.schema import Algorithm
+from configs.algorithm import Algorithm
 from trainer.algorithm.objective import grpo
 from trainer.batches import Tokens, collate, pad
 from trainer.policy import Policy

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from configs.schema import Algorithm, Optimizer
+from configs.algorithm import Algorithm
+from configs.learner import Optimizer
 from trainer import checkpoint, policy, ranks
 from trainer.algorithm.advantages import group_relative
 from trainer.batches import micro_batches, rank_shares

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from configs.schema import ColdStart
+from configs.data import ColdStart
 from trainer import policy
 from trainer.algorithm.aggregate import token_mean
 from trainer.batches import collate

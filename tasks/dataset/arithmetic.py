@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from configs.errors import UserError
-from configs.schema import Section
+from configs.section import Section
 from tasks.dataset.question import Question
 
 

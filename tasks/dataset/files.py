@@ -12,8 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from configs.data import Data
 from configs.errors import UserError
-from configs.schema import Data
 from tasks.dataset.question import Question
 
 Row = dict[str, Any]

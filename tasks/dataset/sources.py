@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from configs.data import Data
 from configs.errors import UserError
-from configs.schema import Data
 from tasks.dataset import arithmetic, files
 from tasks.dataset.question import Question
 

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from configs.schema import Reward
+from configs.reward import Reward
 from tasks.dataset.question import Question
 from tasks.reward.answers import find_answers
 from tasks.reward.checkers import CHECKERS

@@ -2,7 +2,7 @@
 
 import json
 
-from configs.schema import Reward
+from configs.reward import Reward
 from tasks.dataset.question import Question
 from tasks.reward.score import score
 from tasks.rollout.samples import SCORED, Row, read_samples, write_samples

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from configs.schema import Algorithm
+from configs.algorithm import Algorithm
 from trainer.algorithm.aggregate import token_mean
 from trainer.algorithm.kl import k3
 from trainer.algorithm.losses import MAX_LOG_RATIO, clipped_surrogate

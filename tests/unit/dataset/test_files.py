@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from configs.data import Data
 from configs.errors import UserError
-from configs.schema import Data
 from tasks.dataset.files import read_questions
 from tasks.dataset.question import Question
 

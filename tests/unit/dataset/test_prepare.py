@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 from transformers import AutoTokenizer
 
+from configs.data import ColdStart, Data
 from configs.errors import UserError
-from configs.schema import ColdStart, Data, Model, Recipe, Rollout
+from configs.schema import Model, Recipe, Rollout
 from tasks.dataset.prepare import prepare
 from tasks.dataset.store import Receipt, read_demonstrations, read_prompts, read_receipt
 

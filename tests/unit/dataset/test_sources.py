@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from configs.data import Data
 from configs.errors import UserError
-from configs.schema import Data
 from tasks.dataset.question import Question
 from tasks.dataset.sources import Questions, drop_repeated, load, normalise
 

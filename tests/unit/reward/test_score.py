@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.schema import Reward
+from configs.reward import Reward
 from tasks.dataset.question import Question
 from tasks.reward import checkers
 from tasks.reward.score import Score, keeps_format, score

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from configs.schema import Algorithm
+from configs.algorithm import Algorithm
 from trainer import policy
 from trainer.gradients import accumulate, empty_micro_batch, micro_batch
 from trainer.policy import Policy

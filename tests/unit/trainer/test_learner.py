@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from configs.schema import Algorithm, Optimizer
+from configs.algorithm import Algorithm
+from configs.learner import Optimizer
 from trainer.checkpoint import IncompleteCheckpoint
 from trainer.learner import Learner
 from trainer.samples import Sample

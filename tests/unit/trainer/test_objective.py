@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from configs.schema import Algorithm
+from configs.algorithm import Algorithm
 from trainer.algorithm.advantages import group_relative
 from trainer.algorithm.objective import Objective, grpo
 

@@ -7,7 +7,8 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from torch.multiprocessing.spawn import spawn
 
-from configs.schema import Algorithm, Optimizer
+from configs.algorithm import Algorithm
+from configs.learner import Optimizer
 from trainer.learner import Learner
 from trainer.samples import Sample
 

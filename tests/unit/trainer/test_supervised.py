@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from configs.schema import ColdStart
+from configs.data import ColdStart
 from trainer import policy, supervised
 from trainer.batches import collate
 
