@@ -16,19 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
-
-from tasks.evaluate.statistics import Outcomes, paired_difference
+from flows.curves import ACCURACIES, draw_curves
+from tasks.evaluate.statistics import Outcomes, paired_difference, with_interval
 from tasks.rollout.samples import read_samples
 from tasks.runtime.ledger import Run, committed_steps, home, open_run, read_commit
 from tasks.runtime.tracking import git_commit
 
 HERE = Path(__file__).parent
-KINDS = ("greedy", "sampled")
 
 
 def main() -> None:
@@ -47,7 +41,8 @@ def main() -> None:
     target = HERE / arguments.recipe
     target.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
     target.with_suffix(".md").write_text(table(arguments.recipe, report))
-    draw(arguments.recipe, results, target.with_suffix(".png"))
+    histories = {f"seed {run['seed']}": run["steps"] for run in results}
+    draw_curves(arguments.recipe, histories).savefig(target.with_suffix(".png"), dpi=110)
     print(target.with_suffix(".md").read_text())
 
 
@@ -65,7 +60,7 @@ def measure(recipe: str, seed: int, overrides: list[str]) -> dict[str, Any]:
         "seed": seed,
         "seconds": round(seconds, 1),
         "steps": {step: read_commit(run, step)["metrics"] for step in steps},
-        "gain": {kind: gain(run, kind, steps[-1]) for kind in KINDS},
+        "gain": {kind: gain(run, kind, steps[-1]) for kind in ACCURACIES},
     }
 
 
@@ -94,8 +89,9 @@ def table(recipe: str, report: dict[str, Any]) -> str:
     ]
     for run in report["runs"]:
         steps = run["steps"]
-        for kind in KINDS:
-            before, after = (interval(steps[step], kind) for step in (min(steps), max(steps)))
+        for kind in ACCURACIES:
+            name = f"eval/heldout/{kind}_accuracy"
+            before, after = (with_interval(steps[step], name) for step in (min(steps), max(steps)))
             won = run["gain"][kind]
             difference = f"{won['mean']:+.3f} [{won['low']:+.3f}, {won['high']:+.3f}]"
             lines.append(
@@ -103,36 +99,6 @@ def table(recipe: str, report: dict[str, Any]) -> str:
             )
     lines += ["", f"![curves]({recipe}.png)", ""]
     return "\n".join(lines)
-
-
-def interval(metrics: dict[str, float], kind: str) -> str:
-    name = f"eval/heldout/{kind}_accuracy"
-    return f"{metrics[name]:.3f} [{metrics[f'{name}_low']:.3f}, {metrics[f'{name}_high']:.3f}]"
-
-
-def draw(recipe: str, runs: list[dict[str, Any]], target: Path) -> None:
-    """Draw mean reward a step, and held-out accuracies with their intervals."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    for index, run in enumerate(runs):
-        colour, label = f"C{index}", f"seed {run['seed']}"
-        plot_metric(left, run["steps"], "reward/mean", colour, "-", label)
-        for kind, style in (("greedy", "-"), ("sampled", "--")):
-            plot_metric(right, run["steps"], f"eval/heldout/{kind}_accuracy", colour, style, f"{kind}, {label}")
-    left.set(xlabel="step", ylabel="mean reward of the step's samples", title=f"{recipe}: reward", ylim=(0, 1))
-    right.set(xlabel="step", ylabel="held-out accuracy", title=f"{recipe}: accuracy (95 % interval)", ylim=(0, 1))
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-    figure.savefig(target, dpi=110)
-
-
-def plot_metric(axes: Axes, steps: dict[int, dict[str, float]], name: str, colour: str, style: str, label: str) -> None:
-    points = [(step, metrics) for step, metrics in steps.items() if name in metrics]
-    x, y = [step for step, _ in points], [metrics[name] for _, metrics in points]
-    axes.plot(x, y, style, color=colour, label=label)
-    if points and f"{name}_low" in points[0][1]:
-        low, high = ([metrics[f"{name}_{end}"] for _, metrics in points] for end in ("low", "high"))
-        axes.fill_between(x, low, high, color=colour, alpha=0.12)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from prefect.exceptions import PrefectException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from flows.curves import draw_curves
+from tasks.evaluate.statistics import with_interval
 from tasks.rollout.samples import read_samples
 from tasks.runtime.ledger import Receipt, Run, committed_steps, read_commit
 from tasks.runtime.tracking import Tracker
@@ -37,6 +39,7 @@ class Projections:
             MofNCompleteColumn(),
             TextColumn("{task.fields[headline]}"),
             TimeElapsedColumn(),
+            TextColumn("left"),
             TimeRemainingColumn(),
             console=Console(file=sys.stderr),
             disable=not sys.stderr.isatty(),
@@ -76,10 +79,12 @@ class Projections:
                 update_progress_artifact(self._artifact, 100.0 * step / self._run.recipe.steps)
 
     def finish(self) -> dict[str, Any]:
-        """Register the final model, leave a summary on Prefect's page, and return it."""
+        """Register the final model, draw its curves, leave a summary on Prefect's page, and return it."""
         name = self._run.recipe.tracking.register_as
         if name:
             self._tracker.register(self._run.weights(self._run.recipe.steps), name)
+        history = {step: read_commit(self._run, step)["metrics"] for step in committed_steps(self._run)}
+        self._tracker.log_figure(draw_curves(self._run.recipe.name, {self._run.id: history}), "curves.png")
         outcome = {
             "run": self._run.id,
             "directory": str(self._run.root),
@@ -94,9 +99,5 @@ class Projections:
 def _changes(run: Run) -> dict[str, str]:
     """Return the evaluated accuracies of the first and the last weights, with their 95 % intervals."""
     first, last = (read_commit(run, step)["metrics"] for step in (0, max(committed_steps(run))))
-
-    def show(metrics: dict[str, float], name: str) -> str:
-        return f"{metrics[name]:.3f} [{metrics[f'{name}_low']:.3f}, {metrics[f'{name}_high']:.3f}]"
-
     names = [name for name in first if name.endswith("_accuracy") and name in last]
-    return {name: f"{show(first, name)} → {show(last, name)}" for name in names}
+    return {name: f"{with_interval(first, name)} → {with_interval(last, name)}" for name in names}

@@ -10,16 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-import httpx
 import psutil
 from rich.console import Console
-from tenacity import RetryError, retry, retry_if_result, stop_after_delay, wait_fixed
 
 from configs.errors import UserError
+from flows.health import wait_until_healthy
 from tasks.runtime.files import read_json, write_json
 from tasks.runtime.ledger import home
 
@@ -27,7 +25,6 @@ ROOT = Path(__file__).parent.parent
 POOL = "rl-post-local"
 HOST = "127.0.0.1"
 PREFECT_PORT, MLFLOW_PORT = 4200, 5000
-START_TIMEOUT = 180.0  # Seconds; a first start migrates a new database.
 STOP_TIMEOUT = 20.0
 PREFECT_TOML = Path("prefect.toml")
 
@@ -49,12 +46,11 @@ def start_services(console: Console) -> None:
     }
     try:
         with console.status("starting the Prefect server and the MLflow server"):
-            _launch(
-                "prefect-server", _prefect("server", "start", "--host", HOST, "--port", str(prefect_port)), environment
-            )
-            _launch("mlflow-server", _mlflow(mlflow_port), environment)
-            _await("prefect-server", f"{api}/health")
-            _await("mlflow-server", f"{mlflow}/health")
+            prefect_command = _prefect("server", "start", "--host", HOST, "--port", str(prefect_port))
+            prefect_server = _launch("prefect-server", prefect_command, environment)
+            mlflow_server = _launch("mlflow-server", _mlflow(mlflow_port), environment)
+            wait_until_healthy("the Prefect server", f"{api}/health", prefect_server, _log("prefect-server"))
+            wait_until_healthy("the MLflow server", f"{mlflow}/health", mlflow_server, _log("mlflow-server"))
         with console.status("deploying"):
             _call(_prefect("work-pool", "create", POOL, "--type", "process", "--overwrite"), environment)
             _call(_prefect("--no-prompt", "deploy", "--all"), environment)
@@ -97,15 +93,20 @@ def _mlflow(port: int) -> list[str]:
     return [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1", *store]
 
 
-def _launch(name: str, command: list[str], environment: dict[str, str]) -> None:
+def _log(name: str) -> Path:
+    return _record().parent / f"{name}.log"
+
+
+def _launch(name: str, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own and write down which."""
-    with (_record().parent / f"{name}.log").open("ab") as log:
+    with _log(name).open("ab") as log:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     started = read_json(_record()) if _record().exists() else {}
     created = psutil.Process(process.pid).create_time()
     write_json(_record(), {**started, name: {"pid": process.pid, "created": created}})
+    return process
 
 
 def _call(command: list[str], environment: dict[str, str]) -> None:
@@ -113,27 +114,6 @@ def _call(command: list[str], environment: dict[str, str]) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"`{' '.join(command[2:])}` failed:\n{done.stdout}{done.stderr}")
-
-
-def _await(name: str, url: str) -> None:
-    """Wait until a service answers."""
-
-    def answers() -> bool:
-        with suppress(httpx.HTTPError):
-            return httpx.get(url, timeout=5.0).is_success
-        return False
-
-    until_true: Callable[[Callable[[], bool]], Callable[[], bool]] = retry(
-        retry=retry_if_result(lambda up: not up), wait=wait_fixed(0.5), stop=stop_after_delay(START_TIMEOUT)
-    )
-    try:
-        until_true(answers)()
-    except RetryError:
-        log = _record().parent / f"{name}.log"
-        end = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise UserError(
-            f"{name} did not answer at {url} within {START_TIMEOUT:.0f} s; the end of {log}:\n{end}"
-        ) from None
 
 
 def _end(pid: int, created: float) -> None:

@@ -9,15 +9,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import httpx
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from configs.errors import UserError
+from flows.health import wait_until_healthy
 from tasks.runtime.ledger import home
 from tasks.runtime.ports import LOOPBACK, reserved_port
-
-START_TIMEOUT = 180.0  # Seconds; a first start makes the database's tables.
 
 
 @contextmanager
@@ -44,24 +40,10 @@ def prefect_server() -> Iterator[None]:
         )
         try:
             url = f"http://{LOOPBACK}:{port}/api"
-            _wait_until_healthy(url, guard, str(log_path))
+            wait_until_healthy("the temporary Prefect server", f"{url}/health", guard, log_path)
             with temporary_settings({PREFECT_API_URL: url}):
                 yield
         finally:
             assert guard.stdin
             guard.stdin.close()
             guard.wait()
-
-
-def _wait_until_healthy(url: str, guard: subprocess.Popen[bytes], log: str) -> None:
-    def ask() -> None:
-        if guard.poll() is not None:
-            raise UserError(f"the temporary Prefect server ended with exit code {guard.returncode}; see {log}")
-        httpx.get(f"{url}/health", timeout=5.0).raise_for_status()
-
-    try:
-        Retrying(
-            retry=retry_if_exception_type(httpx.HTTPError), wait=wait_fixed(0.2), stop=stop_after_delay(START_TIMEOUT)
-        )(ask)
-    except RetryError:
-        raise UserError(f"the temporary Prefect server did not answer within {START_TIMEOUT:g} s; see {log}") from None

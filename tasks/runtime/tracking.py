@@ -20,6 +20,7 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 
 import mlflow
+from matplotlib.figure import Figure
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
@@ -114,6 +115,10 @@ class Tracker:
             self._connect().log_table(self._mlflow_id, table, f"samples/step-{step:06d}.json")
 
         _forgive(send)
+
+    def log_figure(self, figure: Figure, name: str) -> None:
+        """Store a picture."""
+        _forgive(lambda: self._connect().log_figure(self._mlflow_id, figure, name))
 
     def register(self, weights: Path, name: str) -> None:
         """Store the final model and register it under `name`; the alias `candidate` goes to it."""

@@ -1,12 +1,10 @@
 """A long-lived installation: services start, a deployment runs to Completed on a worker, services end."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import httpx
 import mlflow
@@ -14,27 +12,24 @@ import psutil
 import pytest
 
 from tasks.runtime.ledger import committed_steps, open_run
+from tests.integration.processes import Marked
 
 BIN = Path(sys.executable).parent
 
 
 class Installation:
-    """Commands in a folder of their own; the processes that they leave are told by a mark in their environment."""
+    """Commands in a folder of their own, and the processes that they leave."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.mark = folder, uuid4().hex
-        self.home = folder / "home"
+        self.folder, self.home = folder, folder / "home"
+        self.marked = Marked(self.home)
         self.printed = ""
 
     def call(self, program: str, *arguments: str) -> str:
-        environment = {**os.environ, "RL_POST_HOME": str(self.home), "PREFECT_HOME": str(self.home / "prefect")}
-        environment |= {"RL_POST_TEST": self.mark, "COLUMNS": "200"}
-        for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
-            environment.pop(name, None)
         done = subprocess.run(
             [BIN / program, *arguments],
             cwd=self.folder,
-            env=environment,
+            env=self.marked.environment | {"COLUMNS": "200"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -49,16 +44,6 @@ class Installation:
             line.split(maxsplit=1) for line in self.printed.splitlines() if line.startswith(("Prefect", "MLflow"))
         )
 
-    def left(self) -> list[str]:
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("RL_POST_TEST") == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(" ".join(process.cmdline()))
-            except psutil.Error:
-                continue
-        return found
-
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
@@ -66,7 +51,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     made.printed = made.call("rl-post", "up")
     yield made
     made.call("rl-post", "down")
-    assert made.left() == []
+    assert made.marked.processes() == []
     assert not (made.folder / "prefect.toml").exists()
 
 
@@ -101,3 +86,10 @@ def test_a_deployment_runs_to_completed_and_its_run_is_on_the_mlflow_server(inst
     client = mlflow.MlflowClient(installation.addresses()["MLflow"])
     assert client.get_run(mlflow_id).info.status == "FINISHED"
     assert [point.step for point in client.get_metric_history(mlflow_id, "reward/mean")] == [1, 2]
+
+    api = f"{installation.addresses()['Prefect']}/api"
+    (flow_run,) = httpx.post(f"{api}/flow_runs/filter", json={}).json()
+    task_runs = httpx.post(f"{api}/task_runs/filter", json={"flow_runs": {"id": {"any_": [flow_run["id"]]}}}).json()
+    tags = {run["name"]: set(run["tags"]) for run in task_runs}
+    assert tags["rollout step 1 shard 0"] == {"rl-post", "rollout"}
+    assert tags["update step 2"] == {"rl-post", "update"}

@@ -1,22 +1,19 @@
 """The whole flow by the front door, on real Prefect, Ray, SGLang and MLflow, undisturbed and interrupted."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 import mlflow
-import psutil
 import pytest
 
 from tasks.rollout.samples import read_samples
 from tasks.runtime.files import sha256
 from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
+from tests.integration.processes import Marked
 
 RL_POST = Path(sys.executable).parent / "rl-post"
 STEPS = 3
@@ -24,37 +21,28 @@ RECIPE = ["quickstart", f"steps={STEPS}", "evaluation.every=2", "tracking.regist
 PATIENCE = 240  # Seconds that one run may take before the test gives up on it.
 
 
-@dataclass
 class Home:
-    """A directory of runs, and the processes that were started for it, told by a mark in their environment."""
+    """A directory of runs, and the processes that were started for it."""
 
-    path: Path
-    mark: str
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._marked = Marked(path)
+        self.processes = self._marked.processes
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "RL_POST_HOME": str(self.path), "PREFECT_HOME": str(self.path / "prefect")}
-        environment |= {"RL_POST_TEST": self.mark}
-        environment.pop("PREFECT_API_URL", None)
         # A file and not a pipe: a process that is left over would hold a pipe open and hang the test.
         with self.output.open("ab") as output:
             return subprocess.Popen(
-                [RL_POST, "run", *arguments], cwd=self.path, env=environment, stdout=output, stderr=output
+                [RL_POST, "run", *arguments],
+                cwd=self.path,
+                env=self._marked.environment,
+                stdout=output,
+                stderr=output,
             )
 
     @property
     def output(self) -> Path:
         return self.path / "output.txt"
-
-    def processes(self) -> list[psutil.Process]:
-        """Return the processes that carry the mark."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("RL_POST_TEST") == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
 
     def run(self) -> Run:
         """Return the one run of this home."""
@@ -67,7 +55,7 @@ def new_home(tmp_path_factory: pytest.TempPathFactory):
     homes: list[Home] = []
 
     def make() -> Home:
-        homes.append(Home(tmp_path_factory.mktemp("home"), uuid4().hex))
+        homes.append(Home(tmp_path_factory.mktemp("home")))
         return homes[-1]
 
     yield make
@@ -170,7 +158,7 @@ def test_mlflow_holds_one_finished_run_with_recipe_curves_samples_and_model(undi
     }  # fmt: skip
     assert expected <= found.data.metrics.keys()
     assert any(name.startswith("system/") for name in found.data.metrics)
-    assert {"recipe.yaml", "samples", "model"} <= {file.path for file in client.list_artifacts(run_id)}
+    assert {"recipe.yaml", "samples", "model", "curves.png"} <= {file.path for file in client.list_artifacts(run_id)}
     assert client.get_model_version_by_alias("quickstart", "candidate").run_id == run_id
 
 

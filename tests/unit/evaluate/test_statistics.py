@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from tasks.evaluate.statistics import accuracy, mean_pass_at_k, paired_difference, pass_at_k
+from tasks.evaluate.statistics import accuracy, mean_pass_at_k, paired_difference, pass_at_k, with_interval
 
 
 def outcomes(*problems: Sequence[float]) -> dict[str, Sequence[float]]:
@@ -131,3 +131,9 @@ class TestPairedDifference:
     def test_refuses_different_problems(self):
         with pytest.raises(ValueError, match=r"1 problems were evaluated only once, e\.g\. q1"):
             paired_difference(outcomes([1], [1]), outcomes([1]))
+
+
+def test_an_accuracy_is_shown_with_its_interval():
+    metrics = {"greedy_accuracy": 0.86, "greedy_accuracy_low": 0.80512, "greedy_accuracy_high": 0.9}
+
+    assert with_interval(metrics, "greedy_accuracy") == "0.860 [0.805, 0.900]"
