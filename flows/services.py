@@ -18,6 +18,7 @@ from rich.console import Console
 
 from configs.errors import UserError
 from flows.health import wait_until_healthy
+from flows.orphans import close_orphans
 from tasks.runtime.files import read_json, write_json
 from tasks.runtime.ledger import home
 
@@ -54,12 +55,15 @@ def start_services(console: Console) -> None:
         with console.status("deploying"):
             _call(_prefect("work-pool", "create", POOL, "--type", "process", "--overwrite"), environment)
             _call(_prefect("--no-prompt", "deploy", "--all"), environment)
+            orphans = close_orphans(api, POOL)
             _launch("prefect-worker", _prefect("worker", "start", "--pool", POOL), environment)
     except BaseException:
         stop_services(console)
         raise
     PREFECT_TOML.write_text(f'# Written by `make up`, removed by `make down`.\n[api]\nurl = "{api}"\n')
     console.print(f"Prefect  http://{HOST}:{prefect_port}\nMLflow   {mlflow}\nlogs     {_record().parent}")
+    for name in orphans:
+        console.print(f"closed   {name}: the services had ended before it did")
     console.print("run      .venv/bin/prefect deployment run rl-post/r1 --watch")
 
 

@@ -10,7 +10,12 @@ import httpx
 import mlflow
 import psutil
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Pending, Running
 
+from flows.orphans import close_orphans
+from flows.services import POOL
 from tasks.runtime.ledger import committed_steps, open_run
 from tests.integration.processes import Marked
 
@@ -93,3 +98,19 @@ def test_a_deployment_runs_to_completed_and_its_run_is_on_the_mlflow_server(inst
     tags = {run["name"]: set(run["tags"]) for run in task_runs}
     assert tags["rollout step 1 shard 0"] == {"rl-post", "rollout"}
     assert tags["update step 2"] == {"rl-post", "update"}
+
+
+def test_a_run_that_was_cut_off_with_its_services_gives_its_place_in_the_queue_back(installation: Installation) -> None:
+    api = f"{installation.addresses()['Prefect']}/api"
+    with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+        deployment = client.read_deployment_by_name("rl-post/r1")
+        run = client.create_flow_run_from_deployment(deployment.id)
+        client.set_flow_run_state(run.id, Pending())
+        client.set_flow_run_state(run.id, Running())
+        limit = f"{api}/v2/concurrency_limits/deployment:{deployment.id}"
+        assert httpx.get(limit).json()["active_slots"] == 1
+
+        assert close_orphans(api, POOL) == [run.name]
+
+        assert client.read_flow_run(run.id).state_name == "Crashed"
+        assert httpx.get(limit).json()["active_slots"] == 0
