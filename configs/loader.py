@@ -141,7 +141,8 @@ def _explain(error: ValidationError, path: Path) -> str:
             lines.append(f"unknown key {key}{_nearest(str(problem['loc'][-1]), known)}")
         else:
             given = "" if isinstance(problem["input"], dict) else f" (given: {problem['input']!r})"
-            lines.append(f"{key}: {problem['msg']}{given}" if key else problem["msg"].removeprefix("Value error, "))
+            message = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"{key}: {message}{given}" if key else message)
     return f"{path}: " + "; ".join(lines)
 
 
@@ -149,6 +150,8 @@ def _keys_at(location: tuple[int | str, ...]) -> list[str]:
     """Return the keys that the schema has at a location."""
     model: type[BaseModel] = Recipe
     for part in location:
+        if part not in model.model_fields:  # the position in a list, or the kind of a union
+            continue
         annotation = model.model_fields[str(part)].annotation
         # An optional section is a union with None.
         options = [option for option in (annotation, *get_args(annotation)) if isinstance(option, type)]

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from configs.algorithm import Algorithm
 from configs.data import ColdStart, Data
-from configs.learner import Learner, Optimizer
+from configs.learner import Descent, Learner, Optimizer
 from configs.reward import Reward
 from configs.section import Positive, Section, Share
 
@@ -29,7 +29,7 @@ class Model(Section):
 
 class Rollout(Section):
     prompts_per_step: Positive = Field(default=16, description="Groups a step.")
-    samples_per_prompt: int = Field(default=16, ge=2, description="Samples in a group.")
+    samples_per_prompt: Positive = Field(default=16, description="Samples in a group.")
     max_response_tokens: Positive = Field(default=32, description="Tokens after which a response is cut.")
     temperature: float = Field(
         default=1.0, gt=0, description="Sampling temperature; the learner divides its logits by the same number."
@@ -52,6 +52,11 @@ class Engine(Section):
     memory_fraction: Share = Field(default=0.6, description="Share of GPU memory for weights and KV cache.")
     start_timeout: float = Field(default=300.0, gt=0, description="Seconds until a server must answer.")
     request_timeout: float = Field(default=600.0, gt=0, description="Seconds until a request must be answered.")
+    hang_timeout: float = Field(
+        default=120.0,
+        ge=4.0,
+        description="Seconds without a sign of life, while it loads weights too, until a server is ended and replaced.",
+    )
     deterministic: bool = Field(
         default=True, description="Honour each sample's seed and make results independent of what else is in the batch."
     )
@@ -89,6 +94,7 @@ class Recipe(Section):
     reward: Reward = Reward()
     algorithm: Algorithm = Algorithm()
     optimizer: Optimizer = Optimizer()
+    critic: Descent = Descent()
     learner: Learner = Learner()
     evaluation: Evaluation = Evaluation()
     tracking: Tracking = Tracking()
@@ -97,7 +103,7 @@ class Recipe(Section):
     def fits_together(self) -> "Recipe":
         """Refuse settings that can't work together, before anything starts."""
         groups, rows = self.rollout.prompts_per_step, self.data.train_size
-        if groups > rows:
+        if rows and groups > rows:
             raise ValueError(
                 f"rollout.prompts_per_step ({groups}) is larger than the dataset: data.train_size is {rows}"
             )
@@ -111,9 +117,34 @@ class Recipe(Section):
                 f"rollout.max_response_tokens ({response}) leaves no room for a prompt: "
                 f"model.context_length is {context}"
             )
-        if self.cold_start and self.data.source != "arithmetic":
+        samples, algorithm = self.rollout.samples_per_prompt, self.algorithm
+        if samples == 1 and (algorithm.needs_groups or algorithm.filters.zero_variance or algorithm.dynamic_sampling):
             raise ValueError(
-                f"cold_start needs demonstrations, which data.source {self.data.source} has not: "
+                f"rollout.samples_per_prompt is 1: advantage {algorithm.advantage}, filters.zero_variance and "
+                "dynamic_sampling compare the samples of a group, and a group of one tells nothing; set at least 2"
+            )
+        if algorithm.filters.overlong_buffer > response:
+            raise ValueError(
+                f"algorithm.filters.overlong_buffer ({algorithm.filters.overlong_buffer}) is larger than "
+                f"rollout.max_response_tokens ({response}): every response would be punished"
+            )
+        if self.optimizer.minibatches > groups:
+            raise ValueError(
+                f"optimizer.minibatches ({self.optimizer.minibatches}) is larger than rollout.prompts_per_step "
+                f"({groups}): a group stays in one minibatch"
+            )
+        for name, descent in {"optimizer": self.optimizer, "critic": self.critic}.items():
+            if descent.schedule != "constant" and descent.warmup_steps >= self.steps:
+                raise ValueError(
+                    f"{name}.warmup_steps ({descent.warmup_steps}) leaves no step of {self.steps} for "
+                    f"schedule {descent.schedule}"
+                )
+        if self.critic != Descent() and not algorithm.needs_values:
+            raise ValueError(f"critic has no effect with advantage {algorithm.advantage}: leave it out, or set gae")
+        without = [source.label for source in self.data.mixture if source.source != "arithmetic"]
+        if self.cold_start and without:
+            raise ValueError(
+                f"cold_start needs demonstrations, which data.source {without[0]} has not: "
                 "set data.source to arithmetic or leave cold_start out"
             )
         return self

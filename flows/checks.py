@@ -1,4 +1,4 @@
-"""What can be found wrong, and what would start, before anything starts."""
+"""What can be found wrong before anything starts."""
 
 import importlib.util
 import os
@@ -6,43 +6,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
-from rich.console import Console
-from rich.table import Table
 
 from configs.errors import UserError
-from configs.loader import dump_yaml, load_recipe
+from configs.loader import load_recipe
 from configs.schema import Recipe
 from tasks.dataset.sources import load
-from tasks.runtime.cluster import needed
+from tasks.runtime.devices import visible_devices
 from tasks.runtime.ledger import home, open_run
+from tasks.runtime.lock import check_free
+from tasks.runtime.machines import GPUS, Cluster, parse_cluster
+from tasks.runtime.resume import check_resume
 
 
 def check_before_start(name: str, overrides: Sequence[str], resume: str | None) -> None:
     """Refuse what can't work.
 
     Raises:
-        UserError: a recipe or a dataset with a mistake, no run of that id, a directory that can't be written, a
-            Prefect server that doesn't answer, or no SGLang.
+        UserError: a recipe or a dataset with a mistake, a run that is not there, is being run or can't go on so, a
+            directory that can't be written, a Prefect server that doesn't answer, or no SGLang.
     """
-    recipe = open_run(home(), resume).recipe if resume else load_recipe(name, overrides, gpus=local_gpus())
+    recipe = _resumed(resume, overrides) if resume else load_recipe(name, overrides, gpus=local_gpus())
     load(recipe.data)
+    check_devices()
     _check_writable(home())
     _check_prefect_server()
     if importlib.util.find_spec("sglang") is None:
         raise UserError("SGLang is not installed in this environment: run `make setup`")
-
-
-def describe_plan(name: str, overrides: Sequence[str], console: Console) -> None:
-    """Print the resolved recipe and the processes that it would start."""
-    gpus = local_gpus()
-    recipe = load_recipe(name, overrides, gpus)
-    console.print(dump_yaml(recipe), markup=False, highlight=False)
-    console.print(_placement(recipe))
-    needs = needed(recipe)
-    console.print(
-        f"needs {needs['CPU']:g} CPU, {needs['GPU']:g} GPU and about {needs['memory'] / 2**30:.0f} GiB; "
-        f"here are {os.cpu_count()} CPU and {gpus} GPU"
-    )
 
 
 def local_gpus() -> int:
@@ -52,19 +41,38 @@ def local_gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def _placement(recipe: Recipe) -> Table:
-    engine, learner, rollout = recipe.engine, recipe.learner, recipe.rollout
-    samples = rollout.prompts_per_step * rollout.samples_per_prompt
-    table = Table("what", "how many", "resources of each", title="what would start", title_justify="left")
-    table.add_row("SGLang engine (Ray actor)", str(engine.count), _resources(engine.cpus, engine.gpus))
-    table.add_row("learner rank (Ray actor)", str(learner.ranks), _resources(learner.cpus, learner.gpus))
-    table.add_row("step: rollout and reward shards", str(rollout.shards), f"{samples} samples in all")
-    table.add_row("evaluation", f"every {recipe.evaluation.every} steps", f"{recipe.data.eval_size} questions")
-    return table
+def check_devices() -> None:
+    """Refuse contradicting variables of visible GPUs, where PyTorch was built for GPUs."""
+    import torch
+
+    visible_devices(os.environ, "amd" if torch.version.hip else "nvidia" if torch.version.cuda else "cpu")
 
 
-def _resources(cpus: float, gpus: int) -> str:
-    return f"{gpus} GPU" if gpus else f"{cpus:g} CPU reserved"
+def local_cluster() -> Cluster:
+    """Return this machine.
+
+    Raises:
+        UserError: it has GPUs of a kind that is not known here.
+    """
+    import torch
+
+    count = local_gpus()
+    if not count:
+        return parse_cluster("cpu")
+    name = torch.cuda.get_device_name()
+    kind = next((kind for kind in GPUS if kind in name), None)
+    if kind is None:
+        raise UserError(
+            f"this machine's {name} is not one of {', '.join(GPUS)}; name one of about its size by --cluster"
+        )
+    return Cluster(1, count, kind)
+
+
+def _resumed(name: str, overrides: Sequence[str]) -> Recipe:
+    run = open_run(home(), name)
+    check_free(run)
+    recipe, _ = check_resume(run, overrides)
+    return recipe
 
 
 def _check_writable(directory: Path) -> None:

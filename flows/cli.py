@@ -1,4 +1,4 @@
-"""The front door: `rl-post run`, `plan`, `doctor`, `up` and `down`."""
+"""The front door: `rl-post run`, `resume`, `runs`, `show`, `verify`, `plan`, `data`, `doctor`, `up` and `down`."""
 
 import os
 import sys
@@ -14,7 +14,11 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="RL post-trai
 console = Console()
 Recipe = Annotated[str, typer.Argument(help="A recipe of configs/ by name, or a YAML file.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ.")]
+Run = Annotated[str, typer.Argument(help="A run by its id, or its directory.")]
 Resume = Annotated[str | None, typer.Option(help="Go on with this run; the recipe is then the run's own.")]
+Cluster = Annotated[
+    str | None, typer.Option(help="Plan for these machines instead of this one: `cpu`, or e.g. `4x8:MI300X`.")
+]
 
 
 @app.command()
@@ -40,11 +44,66 @@ def run(recipe: Recipe = "r1", overrides: Overrides = None, resume: Resume = Non
 
 
 @app.command()
-def plan(recipe: Recipe = "r1", overrides: Overrides = None) -> None:
-    """Print the resolved recipe and what would start where; start nothing."""
-    from flows.checks import describe_plan
+def resume(name: Run, overrides: Overrides = None) -> None:
+    """Go on with a run where its last committed step ends; some settings may differ from now on."""
+    run("r1", overrides, name)
 
-    describe_plan(recipe, overrides or [], console)
+
+@app.command()
+def runs() -> None:
+    """List the runs: state, step, latest reward and accuracy, and how long ago the last step was."""
+    from flows.runs import list_runs
+    from tasks.runtime.ledger import home
+
+    list_runs(home(), console)
+
+
+@app.command()
+def show(name: Run) -> None:
+    """Tell a run's story: its steps, and every retry, crash, restart, change and resume."""
+    from flows.runs import tell
+    from tasks.runtime.ledger import home, open_run
+
+    tell(open_run(home(), name), console)
+
+
+@app.command()
+def verify(name: Run) -> None:
+    """Check a run's files against the hashes that were committed. Exit code 1 if one is damaged, missing or foreign."""
+    from tasks.runtime.ledger import committed_steps, home, open_run
+    from tasks.runtime.verify import verify as problems_of
+
+    checked = open_run(home(), name)
+    problems = problems_of(checked)
+    for problem in problems:
+        console.print(problem, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{len(committed_steps(checked))} committed steps, {len(problems) or 'no'} problems")
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan(recipe: Recipe = "r1", overrides: Overrides = None, cluster: Cluster = None) -> None:
+    """Print the resolved recipe and what would start where; start nothing. Exit code 1 if it does not fit."""
+    from configs.loader import load_recipe
+    from flows.checks import local_cluster
+    from flows.plan import launch_plan, show
+    from tasks.runtime.machines import parse_cluster
+
+    machines = parse_cluster(cluster) if cluster else local_cluster()
+    resolved = load_recipe(recipe, overrides or [], machines.nodes * machines.gpus)
+    found = launch_plan(resolved, machines)
+    show(resolved, found, console)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def data(recipe: Recipe = "r1", overrides: Overrides = None) -> None:
+    """Prepare the prompts and print what came of them; start nothing."""
+    from flows.data import show_data
+
+    show_data(recipe, overrides or [], console)
 
 
 @app.command()

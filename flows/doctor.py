@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from configs.errors import UserError
+from flows.checks import check_devices
 from tasks.runtime.ledger import home
 
 PACKAGES = ("prefect", "prefect-ray", "ray", "torch", "sglang", "transformers", "datasets", "mlflow")
@@ -58,6 +60,10 @@ def _packages() -> Iterator[Finding]:
 def _accelerators() -> Iterator[Finding]:
     import torch
 
+    try:
+        check_devices()
+    except UserError as error:
+        yield Finding("visible devices", "contradicting", False, str(error))
     if not torch.cuda.is_available():
         yield Finding("accelerator", "none: SGLang and the learner run on the CPU", True, "")
         return

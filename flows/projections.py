@@ -6,12 +6,15 @@ from types import TracebackType
 from typing import Any, Self, cast
 from uuid import UUID
 
+from httpx import HTTPError
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 from prefect.exceptions import PrefectException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from flows.curves import draw_curves
+from tasks.dataset.report import markdown
+from tasks.dataset.store import read_report
 from tasks.evaluate.statistics import with_interval
 from tasks.rollout.samples import read_samples
 from tasks.runtime.ledger import Receipt, Run, committed_steps, read_commit
@@ -22,6 +25,8 @@ HEADLINE = {
     "eval/heldout/sampled_accuracy": "accuracy {:.2f}",
     "perf/rollout_tokens_per_second": "{:.0f} tokens/s",
 }
+AWAY = (PrefectException, HTTPError)
+"""What Prefect's client raises while its server is away. Its page is then late; training goes on."""
 
 
 class Projections:
@@ -60,8 +65,11 @@ class Projections:
     def start(self, dataset: Receipt) -> None:
         """Show that the run has begun."""
         self._tracker.log_dataset(dataset)
+        report = markdown(read_report(dataset["path"]))
+        self._tracker.log_text(report, "data_report.md")
         self._bar.update(self._task, headline="cold start and engines")
-        with suppress(PrefectException):
+        with suppress(*AWAY):
+            create_markdown_artifact(report, description=f"data of {self._run.id}")
             self._artifact = cast(UUID, create_progress_artifact(0.0, description=f"steps of {self._run.id}"))
 
     def project(self, step: int) -> None:
@@ -74,7 +82,7 @@ class Projections:
         self._latest |= read_commit(self._run, step)["metrics"]
         shown = [text.format(self._latest[name]) for name, text in HEADLINE.items() if name in self._latest]
         self._bar.update(self._task, completed=step, headline="  ".join(shown))
-        with suppress(PrefectException):
+        with suppress(*AWAY):
             if self._artifact:
                 update_progress_artifact(self._artifact, 100.0 * step / self._run.recipe.steps)
 
@@ -91,7 +99,7 @@ class Projections:
             "mlflow": self._tracker.location,
             **{f"{name} before → after": change for name, change in _changes(self._run).items()},
         }
-        with suppress(PrefectException):
+        with suppress(*AWAY):
             create_markdown_artifact("\n".join(f"- **{key}**: {value}" for key, value in outcome.items()))
         return outcome
 

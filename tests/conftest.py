@@ -5,6 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says nothing about whether the code is right.
+settings.register_profile("rl-post", deadline=None)
+settings.load_profile("rl-post")
 
 ROOT = Path(__file__).parents[1]
 

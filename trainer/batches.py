@@ -1,41 +1,57 @@
-"""How samples become padded tensors, micro-batches and shares of ranks. Lengths decide, never token ids."""
+"""How samples become tensors, micro-batches and shares of ranks. Lengths decide, never token ids."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-PAD_ID = 0
-"""Fills the right end of rows. Any id would do: causal attention never looks right, and masks come from lengths."""
+from trainer.attention import Packing, packing_of
+from trainer.packing import PromptResponse, by_prompt, pack, tokens_of
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """B right-padded sequences of at most L tokens, with responses of at most T tokens.
+    """B sequences, packed into one row of L tokens; N response tokens, T in the longest response.
 
     Attributes:
-        input_ids: [B, L] int64; prompt, response, padding.
-        is_response: [B, L] bool; True on response tokens.
+        input_ids: [L] int64; see `trainer.packing` for what lies where.
+        position_ids: [L] int64; position of each token in its sequence.
+        packing: what attention needs to know of the row.
+        predictors: [N] int64; columns of the tokens before each response token, one sequence after the other.
+        targets: [N] int64; the response tokens.
         response_mask: [B, T] bool; True on the first n columns of a row whose response has n tokens.
     """
 
     input_ids: Tensor
-    is_response: Tensor
+    position_ids: Tensor
+    packing: Packing
+    predictors: Tensor
+    targets: Tensor
     response_mask: Tensor
 
+    def to_rows(self, values: Tensor) -> Tensor:
+        """Put a value of each response token [N] into padded rows [B, T], with 0 on padding."""
+        return values.new_zeros(self.response_mask.shape).masked_scatter(self.response_mask, values)
 
-def collate(sequences: Sequence[tuple[list[int], list[int]]], device: str = "cpu") -> Tokens:
-    """Tensors of (prompt_ids, response_ids) pairs."""
-    input_ids = pad([prompt + response for prompt, response in sequences], torch.int64, device, PAD_ID)
-    prompt_lengths = torch.tensor([len(prompt) for prompt, _ in sequences], device=device)[:, None]
-    response_lengths = torch.tensor([len(response) for _, response in sequences], device=device)[:, None]
-    column = torch.arange(input_ids.shape[1], device=device)
+
+def collate(sequences: Sequence[PromptResponse], device: str = "cpu") -> Tokens:
+    """Tensors of sequences; those with the same prompt share it."""
+    row = pack(sequences)
+    lengths = torch.tensor([len(response) for _, response in sequences], device=device)[:, None]
+
+    def tensor(values: Sequence[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=device)
+
     return Tokens(
-        input_ids=input_ids,
-        is_response=(column >= prompt_lengths) & (column < prompt_lengths + response_lengths),
-        response_mask=torch.arange(int(response_lengths.max()), device=device) < response_lengths,
+        input_ids=tensor(row.input_ids),
+        position_ids=tensor(row.positions),
+        packing=packing_of(row, device),
+        predictors=tensor(list(chain.from_iterable(row.predictors))),
+        targets=tensor(list(chain.from_iterable(response for _, response in sequences))),
+        response_mask=torch.arange(int(lengths.max()), device=device) < lengths,
     )
 
 
@@ -46,29 +62,54 @@ def pad(rows: Sequence[Sequence[float]], dtype: torch.dtype, device: str = "cpu"
     )
 
 
-def by_length(lengths: Sequence[int]) -> list[int]:
-    """Indices of sequences, the longest first; equal ones in their order."""
-    return sorted(range(len(lengths)), key=lambda index: -lengths[index])
+def rank_shares(sequences: Sequence[PromptResponse], ranks: int) -> list[list[int]]:
+    """Indices of each rank's sequences: one long row of all groups is cut into equal pieces.
 
-
-def rank_shares(lengths: Sequence[int], ranks: int) -> list[list[int]]:
-    """Indices of each rank's sequences; the ranks' token counts differ by no more than the longest sequence.
-
-    Dealing out a sorted list makes the differences telescope.
+    A rank computes at most total / ranks + 2 × longest sequence tokens. Only a group that lies on a cut is split.
     """
-    order = by_length(lengths)
-    return [order[rank::ranks] for rank in range(ranks)]
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    groups = by_prompt(sequences)
+    total = sum(len(sequences[group[0]][0]) + sum(tokens_of(sequences[i][1]) for i in group) for group in groups)
+    start = 0
+    for group in groups:
+        start += len(sequences[group[0]][0])
+        for index in group:
+            shares[min(start * ranks // total, ranks - 1)].append(index)
+            start += tokens_of(sequences[index][1])
+    return shares
 
 
-def micro_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Indices of each micro-batch, sorted by length so that little is padded.
+def micro_batches(sequences: Sequence[PromptResponse], token_budget: int) -> list[list[int]]:
+    """Indices of the sequences of each micro-batch, whose row has at most `token_budget` tokens.
 
-    A micro-batch holds at most `token_budget` tokens, padding included; a sequence that is longer is alone in its one.
+    A group is split only if it is over budget by itself, and its prompt then repeated; a sequence that is over budget
+    is alone. The largest parts are placed first, each where there is room (first fit decreasing).
     """
+    parts = [
+        part for group in by_prompt(sequences) for part in _parts(sequences, group, token_budget)
+    ]  # (tokens, indices)
     batches: list[list[int]] = []
-    for index in by_length(lengths):
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
-            batches[-1].append(index)
+    room: list[int] = []
+    for tokens, part in sorted(parts, key=lambda part: -part[0]):
+        place = next((index for index, free in enumerate(room) if tokens <= free), None)
+        if place is None:
+            batches.append(part)
+            room.append(token_budget - tokens)
         else:
-            batches.append([index])
+            batches[place] += part
+            room[place] -= tokens
     return batches
+
+
+def _parts(sequences: Sequence[PromptResponse], group: list[int], token_budget: int) -> list[tuple[int, list[int]]]:
+    """Split a group into as few runs of neighbours as the budget asks for; each with its number of tokens."""
+    prompt_tokens = len(sequences[group[0]][0])
+    parts: list[tuple[int, list[int]]] = []
+    for index in group:
+        own = tokens_of(sequences[index][1])
+        if parts and parts[-1][0] + own <= token_budget:
+            tokens, part = parts.pop()
+            parts.append((tokens + own, [*part, index]))
+        else:
+            parts.append((prompt_tokens + own, [index]))
+    return parts

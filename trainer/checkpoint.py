@@ -1,15 +1,13 @@
-"""Full checkpoints: weights, optimizer state and version, bit for bit, written and read by any number of ranks."""
+"""Full checkpoints: all tensors of the learner and its version, bit for bit, by any number of ranks."""
 
 import json
 import shutil
 import warnings
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.checkpoint.state_dict_loader import load as load_in_place
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
-from torch.optim import AdamW
 
 from trainer import ranks
 from trainer.folders import put_in_place
@@ -21,23 +19,8 @@ class IncompleteCheckpoint(RuntimeError):
     """The folder is not a complete checkpoint; nothing was loaded from it."""
 
 
-def adamw(model: nn.Module, betas: tuple[float, float], weight_decay: float) -> AdamW:
-    """AdamW with its state of step 0 in place, so that a checkpoint has something to be loaded into.
-
-    AdamW itself would make the same state on its first step. The learning rate is set before each step.
-    """
-    optimizer = AdamW(model.parameters(), betas=betas, weight_decay=weight_decay)
-    for parameter in model.parameters():
-        optimizer.state[parameter] = {
-            "step": torch.tensor(0.0),
-            "exp_avg": torch.zeros_like(parameter, requires_grad=False),
-            "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
-        }
-    return optimizer
-
-
-def save(folder: Path, model: nn.Module, optimizer: AdamW, version: int) -> None:
-    """Write a checkpoint to a temporary name, then rename it. All ranks must call it.
+def save(folder: Path, state: dict[str, Tensor], version: int) -> None:
+    """Write tensors, by name, to a temporary name, then rename it. All ranks must call it, each with its shards.
 
     A manifest with every file's size is written last, so that a file that got lost or cut later is noticed.
     """
@@ -48,7 +31,7 @@ def save(folder: Path, model: nn.Module, optimizer: AdamW, version: int) -> None
     ranks.wait_for_all()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one rank needs no process group
-        save_sharded(_state(model, optimizer), checkpoint_id=temporary)
+        save_sharded(state, checkpoint_id=temporary)
     if ranks.own() == 0:
         sizes = {file.name: file.stat().st_size for file in temporary.iterdir()}
         (temporary / MANIFEST).write_text(json.dumps({"version": version, "sizes": sizes}))
@@ -56,16 +39,16 @@ def save(folder: Path, model: nn.Module, optimizer: AdamW, version: int) -> None
     ranks.wait_for_all()
 
 
-def load(folder: Path, model: nn.Module, optimizer: AdamW) -> int:
-    """Load weights and optimizer state in place, and return the version. All ranks must call it.
+def load(folder: Path, state: dict[str, Tensor]) -> int:
+    """Overwrite the live tensors of `state` in place, and return the version. All ranks must call it.
 
     Raises:
-        IncompleteCheckpoint: if a file is missing or cut; model and optimizer are as before.
+        IncompleteCheckpoint: if a file is missing or cut; the tensors are as before.
     """
     version = _complete_version(folder)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        load_in_place(_state(model, optimizer), checkpoint_id=folder)
+        load_in_place(state, checkpoint_id=folder)
     return version
 
 
@@ -86,12 +69,3 @@ def _complete_version(folder: Path) -> int:
                 f"{name} of checkpoint {folder} has {file.stat().st_size} bytes instead of {size}; {advice}"
             )
     return manifest["version"]
-
-
-def _state(model: nn.Module, optimizer: AdamW) -> dict[str, Tensor]:
-    """The live tensors of model and optimizer, by name; tied parameters once."""
-    state = {}
-    for name, parameter in model.named_parameters():
-        state[name] = parameter.detach()
-        state |= {f"{name}.{moment}": value for moment, value in optimizer.state[parameter].items()}
-    return state

@@ -1,96 +1,115 @@
-"""Gradients of one optimizer batch, summed up over micro-batches."""
+"""Gradients of one optimizer batch, summed up over micro-batches and ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from configs.algorithm import Algorithm
-from trainer.algorithm.objective import grpo
-from trainer.batches import Tokens, collate, pad
+from trainer import ranks
+from trainer.algorithm.aggregate import Normaliser
+from trainer.algorithm.batch import Batch, Estimate
+from trainer.algorithm.critic import value_objective
+from trainer.algorithm.objective import Inputs, Objective, policy_objective
+from trainer.critic import Critic
+from trainer.packing import PromptResponse
+from trainer.passes import rows_of, tokens_of
 from trainer.policy import Policy
-from trainer.samples import Sample
-
-NOTHING = Sample(group="", prompt_ids=[0], response_ids=[0], behaviour_logprobs=[0.0], weights_version=0, reward=None)
 
 
 @dataclass(frozen=True)
-class MicroBatch:
-    """Samples of one forward and backward pass.
+class Experience:
+    """What is known of the N samples of a step before its first optimizer step, and does not change any more.
 
     Attributes:
-        tokens: the sequences.
-        behaviour_logprobs: [B, T] float32.
-        advantages: [B] float32.
-        mask: [B, T] bool; response tokens of scored samples.
+        sequences: prompts and responses.
+        behaviour_logprobs: [N, T] float32.
+        batch: rewards, and log-probs and values by the learner.
+        estimate: what the samples are worth.
     """
 
-    tokens: Tokens
+    sequences: Sequence[PromptResponse]
     behaviour_logprobs: Tensor
-    advantages: Tensor
-    mask: Tensor
+    batch: Batch
+    estimate: Estimate
 
 
-def micro_batch(samples: Sequence[Sample], advantages: Tensor, scored: Tensor, device: str) -> MicroBatch:
-    """Tensors of B samples, with their advantages [B] float and whether they are scored [B] bool."""
-    tokens = collate([(sample.prompt_ids, sample.response_ids) for sample in samples], device)
-    return MicroBatch(
-        tokens=tokens,
-        behaviour_logprobs=pad([sample.behaviour_logprobs for sample in samples], torch.float32, device),
-        advantages=advantages.to(device),
-        mask=tokens.response_mask & scored.to(device)[:, None],
-    )
-
-
-def empty_micro_batch(device: str) -> MicroBatch:
-    """A micro-batch without trained tokens: a rank with less work passes it so that all ranks meet as often."""
-    return micro_batch([NOTHING], torch.zeros(1), torch.zeros(1, dtype=torch.bool), device)
-
-
-def accumulate(
-    policy: Policy,
-    reference: Policy | None,
-    micro_batches: Sequence[MicroBatch],
-    algorithm: Algorithm,
-    token_count: int,
-    ranks: int = 1,
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Add the gradient of the optimizer batch's loss to the policy's `.grad`.
+def accumulate(objectives: Iterable[Objective], device: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Add the gradient of the optimizer batch's loss to the `.grad` of what it depends on.
 
     Args:
-        policy: what is trained.
-        reference: frozen policy for the KL, or None.
-        micro_batches: this rank's share of the optimizer batch; at least one.
-        algorithm: the objective's settings.
-        token_count: trained tokens of the whole optimizer batch, over all ranks.
-        ranks: number of ranks; FSDP averages gradients over them, where the loss asks for their sum.
+        objectives: of this rank's micro-batches, computed one at a time; at least one, and as many on each rank.
+        device: that the ranks talk on.
 
     Returns:
-        Means over the batch's trained tokens (this rank's contributions, which add up over ranks), and maxima.
+        The means and the maxima over the whole optimizer batch.
     """
     means: list[dict[str, Tensor]] = []
     maxima: list[dict[str, Tensor]] = []
-    for batch in micro_batches:
-        logprobs, entropy = policy(batch.tokens)
-        reference_logprobs = None
-        if reference is not None:
-            with torch.no_grad():
-                reference_logprobs, _ = reference(batch.tokens)
-        objective = grpo(
-            logprobs,
-            batch.behaviour_logprobs,
-            reference_logprobs,
-            entropy,
-            batch.advantages,
-            batch.mask,
-            token_count,
-            algorithm,
-        )
-        (objective.loss * ranks).backward()
+    for objective in objectives:
+        # FSDP averages gradients over the ranks, where the loss asks for their sum.
+        (objective.loss * ranks.count()).backward()
         means.append(objective.means)
         maxima.append(objective.maxima)
-    return (
-        {name: torch.stack([part[name] for part in means]).sum().item() for name in means[0]},
-        {name: torch.stack([part[name] for part in maxima]).max().item() for name in maxima[0]},
-    )
+    sums = {name: torch.stack([part[name] for part in means]).sum().item() for name in means[0]}
+    largest = {name: torch.stack([part[name] for part in maxima]).max().item() for name in maxima[0]}
+    return ranks.reduce(sums, device), ranks.reduce(largest, device, largest=True)
+
+
+def policy_objectives(
+    policy: Policy,
+    experience: Experience,
+    micro_batches: Sequence[Sequence[int]],
+    normaliser: Normaliser,
+    algorithm: Algorithm,
+    device: str,
+) -> Iterator[Objective]:
+    """The policy's objective on each micro-batch.
+
+    Args:
+        policy: what is trained.
+        experience: of the whole step.
+        micro_batches: this rank's, as rows of the experience.
+        normaliser: counts of the whole optimizer batch, over all ranks.
+        algorithm: the recipe's.
+        device: that of the policy.
+    """
+    batch, estimate = experience.batch, experience.estimate
+    for rows in micro_batches:
+        tokens = tokens_of(experience.sequences, rows, device)
+        logprobs, entropy = policy(tokens)
+        reference = batch.reference_logprobs
+        inputs = Inputs(
+            policy_logprobs=logprobs,
+            behaviour_logprobs=rows_of(experience.behaviour_logprobs, rows, tokens),
+            old_logprobs=rows_of(batch.old_logprobs, rows, tokens),
+            entropy=entropy,
+            advantages=rows_of(estimate.advantages, rows, tokens),
+            mask=rows_of(estimate.mask, rows, tokens),
+            reference_logprobs=None if reference is None else rows_of(reference, rows, tokens),
+        )
+        yield policy_objective(inputs, normaliser, algorithm)
+
+
+def critic_objectives(
+    critic: Critic,
+    experience: Experience,
+    micro_batches: Sequence[Sequence[int]],
+    normaliser: Normaliser,
+    value_clip: float | None,
+    device: str,
+) -> Iterator[Objective]:
+    """The critic's objective on each micro-batch; see `policy_objectives` and `value_objective`."""
+    batch, estimate = experience.batch, experience.estimate
+    assert batch.values is not None and estimate.returns is not None
+    for rows in micro_batches:
+        tokens = tokens_of(experience.sequences, rows, device)
+        yield value_objective(
+            critic(tokens),
+            rows_of(batch.values, rows, tokens),
+            rows_of(estimate.returns, rows, tokens),
+            rows_of(estimate.mask, rows, tokens),
+            normaliser,
+            value_clip,
+        )

@@ -1,21 +1,28 @@
 """The learner: turns scored samples into the next version of the weights."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch import Tensor, nn
 
-from configs.algorithm import Algorithm
-from configs.learner import Optimizer
-from trainer import checkpoint, policy, ranks
-from trainer.algorithm.advantages import group_relative
-from trainer.batches import micro_batches, rank_shares
-from trainer.gradients import MicroBatch, accumulate, empty_micro_batch, micro_batch
-from trainer.policy import Dtype
+from configs.learner import Descent as DescentSettings
+from configs.schema import Recipe
+from trainer import blocks, checkpoint, lora, policy
+from trainer.algorithm import objective
+from trainer.algorithm.aggregate import normaliser
+from trainer.algorithm.batch import Batch, estimate
+from trainer.batches import Tokens, pad
+from trainer.critic import Critic
+from trainer.descent import Descent
+from trainer.gradients import Experience, accumulate, critic_objectives, policy_objectives
+from trainer.minibatches import minibatches
+from trainer.packing import PromptResponse
+from trainer.passes import evaluate, own_passes
+from trainer.policy import Policy
 from trainer.samples import Sample
+from trainer.teacher import check_same_tokenizer
 
 
 class Learner:
@@ -25,96 +32,83 @@ class Learner:
     samples among them. On a CPU the same calls give the same weights, bit for bit.
 
     Args:
-        policy_dir: Hugging Face folder of the weights to train.
-        reference_dir: folder of the frozen reference; None reports no KL.
-        algorithm: settings of the objective.
-        optimizer: settings of AdamW.
-        temperature: the temperature that responses are sampled at.
-        dtype: number format of the forward pass; weights and AdamW's moments are float32.
-        seed: of PyTorch's generators. Nothing draws from them today: dropout is off.
+        recipe: decides what is computed.
+        policy_dir: Hugging Face folder of the weights that the run starts from: the first policy, the reference for
+            ever, and the backbone that the critic starts with.
+        teacher_dir: Hugging Face folder of the teacher, with advantage `distillation`.
         device: `cpu` or `cuda`.
 
     Attributes:
         version: number of updates done.
 
     Raises:
-        ValueError: if there is a KL coefficient but no reference.
+        UserError: if the architecture, LoRA's targets or the teacher's tokenizer don't fit.
+        ValueError: if there is no teacher where the recipe needs one.
     """
 
-    def __init__(
-        self,
-        policy_dir: Path,
-        reference_dir: Path | None,
-        algorithm: Algorithm,
-        optimizer: Optimizer,
-        temperature: float,
-        dtype: Dtype,
-        seed: int,
-        device: str = "cpu",
-    ) -> None:
-        if algorithm.kl_coefficient > 0 and reference_dir is None:
-            raise ValueError(f"algorithm.kl_coefficient is {algorithm.kl_coefficient}, but there is no reference_dir")
-        torch.manual_seed(seed)
+    def __init__(self, recipe: Recipe, policy_dir: Path, teacher_dir: Path | None = None, device: str = "cpu") -> None:
         self.version = 0
-        self._algorithm = algorithm
-        self._settings = optimizer
+        self._recipe = recipe
+        self._algorithm = recipe.algorithm
         self._device = device
-        self._tokenizer_dir = policy_dir
-        self._policy = policy.load(policy_dir, temperature=temperature, dtype=dtype, device=device)
-        self._reference = None
-        if reference_dir is not None:
-            self._reference = policy.load(reference_dir, temperature=temperature, dtype=dtype, device=device)
-            self._reference.requires_grad_(False)
-        self._adamw = checkpoint.adamw(self._policy, optimizer.betas, optimizer.weight_decay)
+        self._start = policy_dir
+        self._policy = self._load(policy_dir)
+        if recipe.learner.lora:
+            lora.inject(self._policy.model, recipe.learner.lora, recipe.seed)
+        self._descents = {"policy": self._to_be_trained(self._policy, recipe.optimizer)}
+        self._reference = self._teacher = self._critic = None
+        if self._algorithm.needs_reference and not recipe.learner.lora:
+            self._reference = self._frozen(policy_dir)
+        if self._algorithm.needs_teacher:
+            if teacher_dir is None:
+                raise ValueError("advantage distillation needs a teacher_dir")
+            check_same_tokenizer(policy_dir, teacher_dir)
+            self._teacher = self._frozen(teacher_dir)
+        if self._algorithm.needs_values:
+            self._critic = Critic(self._load(policy_dir))
+            self._descents["critic"] = self._to_be_trained(self._critic, recipe.critic)
 
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Take one optimizer step over all samples, which advances the version by one.
+        """Take the optimizer steps of all epochs and minibatches over the samples; the version advances by one.
 
-        The gradient is that of the whole batch, whatever the micro-batches and ranks. If it or the loss is not finite,
-        the weights stay as they are, `policy/skipped` is 1 and the version advances all the same.
+        The gradient of each step is that of its whole minibatch, whatever the micro-batches and ranks. Old log-probs,
+        reference log-probs and values are those before the first step.
 
         Args:
             samples: complete groups; those without a reward only take part in nothing.
 
         Returns:
-            Metrics by name: means over trained tokens, unless the name says otherwise. `policy/kl` is there only with
-            a reference.
+            Metrics by name: means over trained tokens, unless the name says otherwise. Those of several optimizer steps
+            are averaged, maxima are the largest, and `skipped` is how many were skipped.
 
         Raises:
             ValueError: if there are no samples.
+            TrainingDiverged: if too many optimizer steps in a row were skipped. The learner can't be used any more.
         """
         if not samples:
             raise ValueError(f"update to version {self.version + 1} got no samples")
-        number = {group: index for index, group in enumerate(dict.fromkeys(sample.group for sample in samples))}
-        advantages = group_relative(
-            torch.tensor([math.nan if sample.reward is None else sample.reward for sample in samples]),
-            torch.tensor([number[sample.group] for sample in samples]),
-            std_normalised=self._algorithm.std_normalised,
-        )
-        token_count = sum(
-            len(sample.response_ids) for sample, scored in zip(samples, advantages.scored, strict=True) if scored
-        )
-        means, maxima = accumulate(
-            self._policy,
-            self._reference,
-            self._own_share(samples, advantages.values, advantages.scored),
-            self._algorithm,
-            token_count,
-            ranks.count(),
-        )
-        metrics = ranks.reduce(means, self._device) | ranks.reduce(maxima, self._device, largest=True)
-        metrics |= self._step(loss_is_finite=math.isfinite(metrics["loss"]))
-        metrics |= {"zero_variance_share": advantages.zero_variance_share, "tokens": float(token_count)}
+        experience = self._look_at(samples)
+        steps = [
+            self._take_step(experience, rows)
+            for rows in minibatches(
+                [sample.group for sample in samples],
+                epochs=self._recipe.optimizer.epochs,
+                count=self._recipe.optimizer.minibatches,
+                seed=self._recipe.seed,
+                version=self.version,
+            )
+        ]
         self.version += 1
-        return {f"policy/{name}": value for name, value in metrics.items()}
+        worth = {**experience.estimate.metrics, "tokens": float(experience.estimate.mask.sum())}
+        return _summary(steps) | _named("policy", worth)
 
     def save_weights(self, path: Path) -> None:
         """Write the weights as a Hugging Face folder with tokenizer, config and generation config, at once."""
-        policy.save(self._policy, self._tokenizer_dir, path)
+        policy.save(self._policy, self._start, path, self._recipe.learner.lora)
 
     def save_checkpoint(self, path: Path) -> None:
-        """Write weights, optimizer state and version, at once."""
-        checkpoint.save(path, self._policy, self._adamw, self.version)
+        """Write what is trained, the optimizers' states and the version, at once."""
+        checkpoint.save(path, self._state(), self.version)
 
     def load_checkpoint(self, path: Path) -> None:
         """Continue from a checkpoint, as if nothing had been in between.
@@ -122,39 +116,102 @@ class Learner:
         Raises:
             checkpoint.IncompleteCheckpoint: if a part of it is missing or cut; the learner is as before.
         """
-        self.version = checkpoint.load(path, self._policy, self._adamw)
+        self.version = checkpoint.load(path, self._state())
 
-    def _own_share(self, samples: Sequence[Sample], advantages: Tensor, scored: Tensor) -> list[MicroBatch]:
-        """This rank's micro-batches; every rank gets as many, since all must take part in each pass."""
-        lengths = [len(sample.prompt_ids) + len(sample.response_ids) for sample in samples]
-        budget = self._settings.micro_batch_tokens
-        plans = [
-            [[share[i] for i in rows] for rows in micro_batches([lengths[i] for i in share], budget)]
-            for share in rank_shares(lengths, ranks.count())
-        ]
-        own = [
-            micro_batch([samples[i] for i in rows], advantages[rows], scored[rows], self._device)
-            for rows in plans[ranks.own()]
-        ]
-        missing = max(len(plan) for plan in plans) - len(own)
-        return own + [empty_micro_batch(self._device)] * missing
+    def _look_at(self, samples: Sequence[Sample]) -> Experience:
+        """Evaluate the samples with whatever the algorithm asks for, and estimate advantages."""
+        sequences = [(sample.prompt_ids, sample.response_ids) for sample in samples]
+        number = {group: index for index, group in enumerate(dict.fromkeys(sample.group for sample in samples))}
+        behaviour = pad([sample.behaviour_logprobs for sample in samples], torch.float32)
+        lengths = torch.tensor([len(sample.response_ids) for sample in samples])
+        batch = Batch(
+            rewards=torch.tensor([_number(sample.reward) for sample in samples]),
+            accuracies=torch.tensor([_number(sample.accuracy) for sample in samples]),
+            groups=torch.tensor([number[sample.group] for sample in samples]),
+            lengths=lengths,
+            truncated=torch.tensor([sample.truncated for sample in samples]),
+            lags=torch.tensor([self.version - sample.weights_version for sample in samples]),
+            mask=torch.arange(behaviour.shape[1]) < lengths[:, None],
+            old_logprobs=self._logprobs(self._policy, sequences) if self._algorithm.needs_old else behaviour,
+            reference_logprobs=self._reference_logprobs(sequences) if self._algorithm.needs_reference else None,
+            teacher_logprobs=self._logprobs(self._teacher, sequences) if self._teacher else None,
+            values=self._evaluate(self._critic, sequences) if self._critic else None,
+        )
+        worth = estimate(batch, self._algorithm, self._recipe.rollout.max_response_tokens)
+        return Experience(sequences, behaviour, batch, worth)
 
-    def _step(self, loss_is_finite: bool) -> dict[str, float]:
-        """Clip the accumulated gradient, step if all is finite, and clear it."""
-        parameters = list(self._policy.parameters())
-        norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
-        norm = getattr(norm, "full_tensor", lambda: norm)()
-        learning_rate = self._learning_rate()
-        # A NaN log-prob gives a NaN loss, but no gradient: it falls out of the clamp's range.
-        finite = loss_is_finite and bool(norm.isfinite())
-        if finite:
-            clip_grads_with_norm_(parameters, self._settings.max_grad_norm, norm)
-            self._adamw.param_groups[0]["lr"] = learning_rate
-            self._adamw.step()
-        self._adamw.zero_grad()
-        return {"grad_norm": norm.item(), "learning_rate": learning_rate, "skipped": float(not finite)}
+    def _take_step(self, experience: Experience, rows: Sequence[int]) -> dict[str, float]:
+        """One optimizer step of the policy, and of the critic if there is one, over some rows of the experience."""
+        mask = experience.estimate.mask
+        counts = normaliser(mask[rows], self._recipe.rollout.max_response_tokens)
+        trained = [row for row in rows if mask[row].any()]
+        passes = own_passes(experience.sequences, trained, self._recipe.optimizer.micro_batch_tokens)
+        means, maxima = accumulate(
+            policy_objectives(self._policy, experience, passes, counts, self._algorithm, self._device), self._device
+        )
+        step = self._descents["policy"].step(self.version, means["loss"])
+        metrics = _named("policy", objective.metrics(means, maxima) | step)
+        if self._critic:
+            clip = self._algorithm.gae.value_clip
+            means, _ = accumulate(
+                critic_objectives(self._critic, experience, passes, counts, clip, self._device), self._device
+            )
+            step = self._descents["critic"].step(self.version, means["value_loss"])
+            metrics |= _named("critic", means | step)
+        return metrics
 
-    def _learning_rate(self) -> float:
-        """Linear warm-up over the first versions, then constant."""
-        warmup = self._settings.warmup_steps
-        return self._settings.learning_rate * min(1.0, (self.version + 1) / warmup if warmup else 1.0)
+    def _reference_logprobs(self, sequences: Sequence[PromptResponse]) -> Tensor:
+        """[N, T] by the weights that the run started from; with adapters, the policy itself without them."""
+        if self._reference:
+            return self._logprobs(self._reference, sequences)
+        with lora.switched_off(self._policy):
+            return self._logprobs(self._policy, sequences)
+
+    def _logprobs(self, of: Policy, sequences: Sequence[PromptResponse]) -> Tensor:
+        return self._evaluate(lambda tokens: of(tokens)[0], sequences)
+
+    def _evaluate(self, model: Callable[[Tokens], Tensor], sequences: Sequence[PromptResponse]) -> Tensor:
+        return evaluate(model, sequences, self._recipe.optimizer.micro_batch_tokens, self._device)
+
+    def _load(self, folder: Path) -> Policy:
+        temperature, dtype = self._recipe.rollout.temperature, self._recipe.model.dtype
+        return policy.load(folder, temperature=temperature, dtype=dtype, device=self._device)
+
+    def _frozen(self, folder: Path) -> Policy:
+        frozen = self._load(folder).requires_grad_(False)
+        blocks.shard(frozen, self._device)
+        return frozen
+
+    def _to_be_trained(self, module: nn.Module, settings: DescentSettings) -> Descent:
+        if self._recipe.learner.gradient_checkpointing:
+            blocks.recompute(module)
+        blocks.shard(module, self._device)
+        return Descent(module, settings, self._recipe.steps)
+
+    def _state(self) -> dict[str, Tensor]:
+        """The live tensors of all that is trained, and of its optimizers."""
+        return {
+            f"{trained}.{name}": value
+            for trained, descent in self._descents.items()
+            for name, value in descent.state().items()
+        }
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _named(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    return {f"{prefix}/{name}": value for name, value in metrics.items()}
+
+
+def _summary(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """One number for each metric of several optimizer steps. NaN stays NaN."""
+
+    def combined(name: str) -> Tensor:
+        values = torch.tensor([step[name] for step in steps], dtype=torch.float64)
+        if name.endswith("/skipped"):
+            return values.sum()
+        return values.amax() if name.endswith("_max") else values.mean()
+
+    return {name: combined(name).item() for name in steps[0]}

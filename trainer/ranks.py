@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 
 def count() -> int:
@@ -29,3 +30,12 @@ def reduce(values: Mapping[str, float], device: str, *, largest: bool = False) -
     packed = torch.tensor(list(values.values()), dtype=torch.float64, device=device)
     dist.all_reduce(packed, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
     return dict(zip(values, packed.tolist(), strict=True))
+
+
+def total(values: Tensor, device: str) -> Tensor:
+    """Sum of a CPU tensor over the ranks, which all pass one of the same shape; communicated on `device`."""
+    if not dist.is_initialized():
+        return values
+    summed = values.to(device)
+    dist.all_reduce(summed)
+    return summed.cpu()

@@ -15,6 +15,8 @@ class Sample:
             temperature; as long as `response_ids`.
         weights_version: number of updates of the weights that sampled the response.
         reward: scalar reward; None if the response could not be scored, which masks it out of the loss.
+        accuracy: how right the answer is, 0 to 1, whatever else is rewarded; None where that is not known.
+        truncated: whether the response was cut at the token limit.
 
     Raises:
         ValueError: if the prompt is empty or the lengths differ.
@@ -26,6 +28,8 @@ class Sample:
     behaviour_logprobs: list[float]
     weights_version: int
     reward: float | None
+    accuracy: float | None = None
+    truncated: bool = False
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:

@@ -1,20 +1,19 @@
 """Supervised fine-tuning on demonstrations: the cold start before reinforcement learning."""
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 import torch
-from torch.nn.utils import clip_grad_norm_
 
 from configs.data import ColdStart
+from configs.learner import Descent as DescentSettings
 from trainer import policy
-from trainer.algorithm.aggregate import token_mean
+from trainer.algorithm.aggregate import normaliser, token_mean
 from trainer.batches import collate
+from trainer.descent import Descent
 
 WARMUP_SHARE = 0.05
-MAX_GRAD_NORM = 1.0
 
 Demonstration = tuple[list[int], list[int]]
 """(prompt_ids, response_ids); the response ends with the end token."""
@@ -26,8 +25,6 @@ def fit(
     demonstrations: Sequence[Demonstration],
     settings: ColdStart,
     seed: int,
-    threads: int | None = None,
-    on_step: Callable[[int, float], None] | None = None,
 ) -> dict[str, float]:
     """Train the policy to imitate demonstrations, and save it as a Hugging Face folder, at once.
 
@@ -41,47 +38,40 @@ def fit(
         demonstrations: what to imitate; each is seen once before any is seen again.
         settings: steps, batch size and peak learning rate.
         seed: of the order of demonstrations.
-        threads: OpenMP threads; None leaves them as they are.
-        on_step: called after each step with its number, from 1, and its loss.
 
     Returns:
         `loss`: that of the last step, nats a token; `tokens`: response tokens trained on, over all steps.
 
     Raises:
         ValueError: if there are no demonstrations.
+        TrainingDiverged: if the loss or gradient was not finite for several steps in a row.
     """
     if not demonstrations:
         raise ValueError("the cold start got no demonstrations")
-    if threads is not None:
-        torch.set_num_threads(threads)
     trained = policy.load(policy_dir, temperature=1.0, dtype="float32")
-    optimizer = torch.optim.AdamW(trained.parameters(), weight_decay=0.0)
+    descent = Descent(trained, _descent_settings(settings), settings.steps)
     loss_value, tokens_seen = 0.0, 0
     order = _shuffled_for_ever(len(demonstrations), seed)
-    for step in range(1, settings.steps + 1):
+    for step in range(settings.steps):
         tokens = collate([demonstrations[index] for index in islice(order, settings.batch_size)])
-        token_count = int(tokens.response_mask.sum())
+        counts = normaliser(tokens.response_mask, tokens.response_mask.shape[1])
         logprobs, _ = trained(tokens)
-        loss = token_mean(-logprobs, tokens.response_mask, token_count)
+        loss = token_mean(-logprobs, tokens.response_mask, counts)
         loss.backward()
-        clip_grad_norm_(trained.parameters(), MAX_GRAD_NORM)
-        optimizer.param_groups[0]["lr"] = settings.learning_rate * _schedule(step, settings.steps)
-        optimizer.step()
-        optimizer.zero_grad()
         loss_value = loss.item()
-        tokens_seen += token_count
-        if on_step:
-            on_step(step, loss_value)
+        descent.step(step, loss_value)
+        tokens_seen += counts.tokens
     policy.save(trained, policy_dir, out_dir)
     return {"loss": loss_value, "tokens": float(tokens_seen)}
 
 
-def _schedule(step: int, steps: int) -> float:
-    """Share of the peak learning rate at a step from 1 to `steps`: linear warm-up, then a cosine down to 0."""
-    warmup = max(1, round(WARMUP_SHARE * steps))
-    if step <= warmup:
-        return step / warmup
-    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
+def _descent_settings(settings: ColdStart) -> DescentSettings:
+    return DescentSettings(
+        learning_rate=settings.learning_rate,
+        warmup_steps=max(1, round(WARMUP_SHARE * settings.steps)),
+        schedule="cosine",
+        betas=(0.9, 0.999),
+    )
 
 
 def _shuffled_for_ever(count: int, seed: int) -> Iterator[int]:

@@ -49,9 +49,9 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def build_model() -> Qwen3ForCausalLM:
-    """A Qwen3 model of 1.6 million parameters with random weights, drawn without touching the global generator."""
-    config = Qwen3Config(
+def config() -> Qwen3Config:
+    """The shape of the policy: 1.6 million parameters."""
+    return Qwen3Config(
         vocab_size=len(VOCABULARY),
         hidden_size=192,
         intermediate_size=512,
@@ -65,8 +65,12 @@ def build_model() -> Qwen3ForCausalLM:
         pad_token_id=PAD_ID,
         dtype="float32",
     )
+
+
+def build_model() -> Qwen3ForCausalLM:
+    """A Qwen3 model with random weights, drawn without touching the global generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        model = Qwen3ForCausalLM(config)
+        model = Qwen3ForCausalLM(config())
     model.generation_config = GenerationConfig(do_sample=True, eos_token_id=EOS_ID, pad_token_id=PAD_ID)
     return model

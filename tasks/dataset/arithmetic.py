@@ -29,11 +29,11 @@ def parse_settings(settings: dict[str, Any]) -> Settings:
         raise UserError(f"{problems}. The source arithmetic knows {', '.join(Settings.model_fields)}") from None
 
 
-def questions(settings: dict[str, Any], seed: int) -> list[Question]:
+def questions(settings: dict[str, Any], seed: int, label: str = "arithmetic") -> list[Question]:
     """Every question that the settings allow, once each, in an order drawn from the seed.
 
     Of `12+34` and `34+12` only one is asked, which one is drawn from the seed: the other would give its answer away
-    when one is a training and one an evaluation question.
+    when one is a training and one an evaluation question. `label` is the source's name.
     """
     parsed = parse_settings(settings)
     numbers = range(10 ** (parsed.digits - 1), 10**parsed.digits)
@@ -42,7 +42,7 @@ def questions(settings: dict[str, Any], seed: int) -> list[Question]:
     sums = [(f"{a}+{b}", a + b) for a, b in pairs if "+" in parsed.operations]
     differences = [(f"{a}-{b}", a - b) for a in numbers for b in numbers if "-" in parsed.operations and a >= b]
     everything = [
-        Question(id=f"arithmetic/{term}", text=f"{term}=?", gold=str(value), source="arithmetic")
+        Question(id=f"{label}/{term}", text=f"{term}=?", gold=str(value), source=label)
         for term, value in sums + differences
     ]
     rng.shuffle(everything)

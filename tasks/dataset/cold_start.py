@@ -25,7 +25,7 @@ def demonstrate(recipe: Recipe, prompts: list[Prompt], tokenizer: PreTrainedToke
     """
     if recipe.cold_start is None:
         return []
-    working = arithmetic.parse_settings(recipe.data.settings).working
+    working = arithmetic.parse_settings(recipe.data.mixture[0].settings).working
     rng = random.Random(recipe.data.seed)
     count = recipe.cold_start.steps * recipe.cold_start.batch_size
     epochs = (prompts_of_step(recipe.data.seed, epoch, len(prompts), len(prompts)) for epoch in itertools.count())

@@ -1,103 +1,66 @@
-"""Questions from tables: local files, and data sets of the hub or on disk through the `datasets` library.
+"""Rows of local files.
 
-The readers keep every value as the file has it. Type inference, as CSV readers of table libraries do, would turn the
-gold `007` into 7 and the answer `None` into nothing.
+These readers keep every value as the file has it and know the line that a row stands in. `datasets` would do neither
+for text formats: its type inference turns the gold `007` into 7 and the answer `None` into nothing, and its errors name
+no line. Parquet and Arrow carry their types, so `datasets` reads those, a batch at a time.
 """
 
 import csv
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
-from decimal import Decimal
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
-from configs.data import Data
 from configs.errors import UserError
-from tasks.dataset.question import Question
 
-Row = dict[str, Any]
-NumberedRows = Iterator[tuple[int, Row]]
+NumberedRows = Iterator[tuple[int, dict[str, Any]]]
 
-HUB = "hub:"
+# What `datasets` writes beside the Arrow files of a folder.
+_NO_ROWS = {"dataset_info.json", "dataset_dict.json", "state.json"}
 
 
-def read_questions(data: Data) -> tuple[list[Question], Counter[str]]:
-    """Read the table `data.source`: its questions in their order, and how many rows were refused for what.
+def read_files(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read every row of a file, of a folder's files, or of those that a glob matches, in the order of their names.
 
-    Rows without a question or an answer are refused and counted. Ids are `name:number`, the number being the line
-    (.jsonl, .csv) or the row (any other), from 1. Numbers become text: `42`, `0.5`.
+    Yields:
+        Where a row stands, `name:number`, and the row. The number is the line (.jsonl, .csv; that of its last line
+        for a row of several) or the row (any other), from 1.
 
     Raises:
-        UserError: no such file or data set, unknown suffix, a line that can't be read, a column that is missing, no
-            rows, or a value that is neither text nor a number.
+        UserError: no such file, an unknown suffix, or a line that can't be read.
     """
-    path = Path(data.source.removeprefix(HUB))
-    rows = list(_read_hub(data) if data.source.startswith(HUB) else _read_file(data))
-    if not rows:
-        raise UserError(f"{path}: holds no rows")
-    _require_columns(path, data, {column for _, row in rows for column in row})
-
-    found, refused = [], Counter[str]()
-    for number, row in rows:
-        text = _text(row.get(data.prompt_column), path, number, data.prompt_column)
-        gold = _text(row.get(data.answer_column), path, number, data.answer_column)
-        if text and gold:
-            found.append(Question(id=f"{path.name}:{number}", text=text, gold=gold, source=path.name))
-        else:
-            refused["no question" if not text else "no answer"] += 1
-    return found, refused
+    root, paths = _find(source)
+    for path in paths:
+        for number, row in _READERS[path.suffix](path):
+            yield f"{path.relative_to(root)}:{number}", row
 
 
-def _read_file(data: Data) -> NumberedRows:
-    path = Path(data.source)
-    reader = _READERS.get(path.suffix)
-    if reader is None:
+def _find(source: str) -> tuple[Path, list[Path]]:
+    """Return the folder that names are relative to, and the files of a source."""
+    path = Path(source)
+    if path.is_dir():
+        root, candidates = path, path.rglob("*")
+    elif "*" in source or "?" in source:
+        candidates = [Path(name) for name in glob(source, recursive=True)]
+        root = Path(*(part for part in path.parts[: _first_pattern(path)]))
+    elif path.suffix not in _READERS:
         raise UserError(
-            f"data.source {data.source!r}: give `arithmetic`, `reasoning_gym:<task>`, `hub:<id>` or a file "
+            f"data.source {source!r}: give `arithmetic`, `reasoning_gym:<task>`, `hub:<id>`, a folder, or a file "
             f"({', '.join(_READERS)})"
         )
-    if data.settings:
-        raise UserError(f"data.settings: the file {data.source} takes none; they are for generated sources and the hub")
-    if not path.is_file():
-        raise UserError(f"data.source {data.source}: no such file (looked for {path.absolute()})")
-    return reader(path)
+    elif not path.is_file():
+        raise UserError(f"data.source {source}: no such file (looked for {path.absolute()})")
+    else:
+        return path.parent, [path]
+    paths = sorted(file for file in candidates if file.suffix in _READERS and file.name not in _NO_ROWS)
+    if not paths:
+        raise UserError(f"data.source {source}: no file there ends in {', '.join(_READERS)}")
+    return root, paths
 
 
-def _read_hub(data: Data) -> NumberedRows:
-    """Rows of a data set of the hub, or of a folder of data files; `data.settings` go to `datasets.load_dataset`."""
-    import datasets
-
-    name = data.source.removeprefix(HUB)
-    settings: dict[str, Any] = {"split": "train"} | data.settings
-    try:
-        rows = datasets.load_dataset(name, **settings)
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"data.source {data.source} with {settings}: {type(error).__name__}: {error}") from None
-    return enumerate((dict(row) for row in rows), start=1)
-
-
-def _require_columns(path: Path, data: Data, present: set[str]) -> None:
-    for setting, column in (("prompt_column", data.prompt_column), ("answer_column", data.answer_column)):
-        if column not in present:
-            raise UserError(f"{path}: no column {column!r} (data.{setting}); it has {', '.join(sorted(present))}")
-
-
-def _text(value: object, path: Path, number: int, column: str) -> str:
-    match value:
-        case None:
-            return ""
-        case str():
-            return value.strip()
-        case bool() | int():
-            return str(value)
-        case float() if value == value:
-            return format(Decimal(repr(value)), "f")
-        case float():
-            return ""  # NaN is how tables spell "nothing".
-        case Decimal():
-            return format(value, "f")
-    raise UserError(f"{path}:{number}: column {column!r} holds a {type(value).__name__}; text or a number is expected")
+def _first_pattern(path: Path) -> int:
+    return next(index for index, part in enumerate(path.parts) if "*" in part or "?" in part)
 
 
 def _read_jsonl(path: Path) -> NumberedRows:
@@ -123,7 +86,7 @@ def _parse_json(text: str, path: Path, line: int | None = None) -> object:
         raise UserError(f"{path}:{line or error.lineno}: not valid JSON: {error.msg}") from None
 
 
-def _as_row(value: object, path: Path, number: int) -> Row:
+def _as_row(value: object, path: Path, number: int) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path}:{number}: a row is an object with named columns, not a {type(value).__name__}")
     return value
@@ -141,21 +104,25 @@ def _read_csv(path: Path) -> NumberedRows:
             raise UserError(f"{path}:{reader.reader.line_num}: not valid CSV: {error}") from None
 
 
-def _read_parquet(path: Path) -> NumberedRows:
+def _read_columnar(path: Path) -> NumberedRows:
     import datasets
     import pyarrow as pa
     from datasets.exceptions import DatasetGenerationError
 
+    kind = path.suffix.removeprefix(".")
     try:
-        rows = datasets.Dataset.from_parquet(str(path), keep_in_memory=True)
+        # Streaming copies nothing into the library's cache.
+        rows = datasets.load_dataset(kind, data_files=escape(str(path)), split="train", streaming=True)
+        for number, row in enumerate(rows, start=1):
+            yield number, dict(row)
     except (DatasetGenerationError, pa.ArrowInvalid) as error:
-        raise UserError(f"{path}: not a valid Parquet file: {error.__cause__ or error}") from None
-    return enumerate((dict(row) for row in rows), start=1)
+        raise UserError(f"{path}: not a valid {kind.capitalize()} file: {error.__cause__ or error}") from None
 
 
 _READERS: dict[str, Callable[[Path], NumberedRows]] = {
     ".jsonl": _read_jsonl,
     ".json": _read_json,
     ".csv": _read_csv,
-    ".parquet": _read_parquet,
+    ".parquet": _read_columnar,
+    ".arrow": _read_columnar,
 }

@@ -12,8 +12,12 @@ from configs.errors import UserError
 from tasks.dataset.question import Question
 
 
-def generate_questions(task: str, settings: dict[str, Any], seed: int, size: int) -> Iterator[Question]:
+def generate_questions(
+    task: str, settings: dict[str, Any], seed: int, size: int, name: str | None = None
+) -> Iterator[Question]:
     """Generate the task's questions number 0 to size - 1; the same seed gives the same ones.
+
+    `name` is the source's own name in the recipe, if it has one.
 
     The whole entry is kept as metadata, for the task's verifier. The gold is empty where the task states no answer.
 
@@ -30,9 +34,9 @@ def generate_questions(task: str, settings: dict[str, Any], seed: int, size: int
         raise UserError(f"data.settings: {task} refuses them: {error}. It knows {known}") from error
     for index, entry in enumerate(dataset):
         yield Question(
-            id=f"{task}/{seed}/{index}",
+            id=f"{name or task}/{seed}/{index}",
             text=entry["question"],
             gold=entry["answer"] or "",
-            source=f"reasoning_gym:{task}",
+            source=name or f"reasoning_gym:{task}",
             metadata=json.dumps(entry),
         )

@@ -1,5 +1,7 @@
 """Which prompts belong to which step."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -24,3 +26,26 @@ def prompts_of_step(seed: int, step: int, prompts: int, prompts_per_step: int) -
     epoch, position = divmod(step, prompts // prompts_per_step)
     permutation = np.random.default_rng([seed, epoch]).permutation(prompts)
     return permutation[position * prompts_per_step : (position + 1) * prompts_per_step].tolist()
+
+
+def weighted_prompts_of_step(seed: int, step: int, weights: Sequence[float], prompts_per_step: int) -> list[int]:
+    """Return the indices of the different prompts of a step, drawn in proportion to their weights.
+
+    A pure function of its arguments: with the pass rates of the ledger a resumed run draws the same prompts. Drawing
+    without replacement by the keys log(u) / w, u uniform: Efraimidis and Spirakis (2006), algorithm A, in logarithms.
+
+    Args:
+        seed: The run's seed, not negative.
+        step: Counts from 0.
+        weights: One a prompt, positive.
+        prompts_per_step: Groups a step, at most as many as there are prompts.
+
+    Raises:
+        ValueError: fewer prompts than a step needs.
+    """
+    if not 0 < prompts_per_step <= len(weights):
+        raise ValueError(f"a step of {prompts_per_step} prompts can't be drawn from {len(weights)}")
+    uniform = np.random.default_rng([seed, step]).random(len(weights))
+    # 1 - u is never 0.
+    keys = np.log1p(-uniform) / np.asarray(weights)
+    return np.argsort(-keys, kind="stable")[:prompts_per_step].tolist()

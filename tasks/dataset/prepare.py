@@ -10,13 +10,16 @@ from configs.errors import UserError
 from configs.schema import Recipe
 from tasks.dataset import store
 from tasks.dataset.cold_start import demonstrate
-from tasks.dataset.prompts import encode_prompts, load_tokenizer
-from tasks.dataset.question import Question
-from tasks.dataset.sources import Questions, load
+from tasks.dataset.contamination import gives_answer_away
+from tasks.dataset.prompts import encode_prompts, load_tokenizer, read_template
+from tasks.dataset.question import Finding, Question
+from tasks.dataset.report import build_report
+from tasks.dataset.sources import Pool, choose, count_reasons, read
 from tasks.dataset.store import Prompt, Receipt
+from tasks.reward.scorer import Scorer, identity
 
 # Raise it when the same inputs would be prepared otherwise than before.
-PREPARATION_VERSION = 2
+PREPARATION_VERSION = 3
 
 _TOKENIZER_SUFFIXES = (".json", ".jinja", ".txt", ".model")
 
@@ -24,64 +27,128 @@ _TOKENIZER_SUFFIXES = (".json", ".jinja", ".txt", ".model")
 def prepare(recipe: Recipe, model_dir: Path, out_dir: Path) -> Receipt:
     """Prepare the recipe's prompts, or find them as prepared before; safe to repeat.
 
-    Prompts that leave no room for `rollout.max_response_tokens` in `model.context_length` are left out and counted.
+    Prompts that leave no room for `rollout.max_response_tokens` in `model.context_length` are treated as
+    `data.too_long` says. Questions whose own gold the reward doesn't take for right are left out: they would punish
+    right answers. Whatever is left out is in the folder's report.
 
     Args:
-        recipe: Of it, the data, the cold start, the context's and the response's length count.
+        recipe: Of it, the data, the rewards, the cold start, the context's and the response's length count.
         model_dir: Model in Hugging Face format; its tokenizer and chat template make the ids.
         out_dir: Where the prepared folder comes to lie, named after its digest.
 
     Raises:
-        UserError: a mistake in the source or the settings (see `sources.load`), no usable tokenizer, fewer prompts
-            left than a step needs or none for evaluation, or demonstrations longer than a response may be.
+        UserError: a mistake in a source or the settings (see `sources.read` and `sources.choose`), no usable tokenizer,
+            fewer prompts left than a step needs or none for evaluation, or demonstrations longer than a response may
+            be.
     """
-    questions = load(recipe.data)
-    digest = _digest(recipe, questions, model_dir)
+    pools, own_eval = read(recipe.data)
+    digest = _digest(recipe, [*pools, own_eval] if own_eval else pools, model_dir)
     folder = out_dir / digest[:16]
     if folder.is_dir():
         return store.read_receipt(folder)
 
-    tokenizer = load_tokenizer(model_dir)
+    questions = choose(recipe.data, pools, own_eval)
+    tokenizer = load_tokenizer(model_dir, read_template(recipe.data))
     limit = recipe.model.context_length - recipe.rollout.max_response_tokens
+    dropped = list(questions.dropped)
 
-    def encode_short(chosen: Sequence[Question]) -> list[Prompt]:
-        ids = encode_prompts(tokenizer, chosen, recipe.data.system_prompt)
-        return [Prompt(question, prompt) for question, prompt in zip(chosen, ids, strict=True) if len(prompt) <= limit]
+    def select(chosen: Sequence[Question]) -> list[Prompt]:
+        checkable, refused = _check_golds(recipe, chosen)
+        ids = encode_prompts(tokenizer, checkable, recipe.data.system_prompt, recipe.data.chat_template_settings)
+        prompts = [Prompt(question, prompt) for question, prompt in zip(checkable, ids, strict=True)]
+        fitting, too_long = _fit(prompts, limit, recipe.data.too_long)
+        dropped.extend(refused + too_long)
+        return fitting
 
-    train, held_out = encode_short(questions.train), encode_short(questions.eval)
-    _require_rows("training", len(train), len(questions.train), recipe.rollout.prompts_per_step, limit)
-    _require_rows("evaluation", len(held_out), len(questions.eval), 1, limit)
-    too_long = len(questions.train) + len(questions.eval) - len(train) - len(held_out)
-    receipt = Receipt(
-        path=str(folder),
-        digest=digest,
-        train_rows=len(train),
-        eval_rows=len(held_out),
-        dropped=dict(questions.dropped) | ({"too long": too_long} if too_long else {}),
+    train, held_out = select(questions.train), select(questions.eval)
+    reasons = count_reasons(dropped)
+    needs = f"limit {limit} tokens (model.context_length - rollout.max_response_tokens)"
+    _require_rows("training", len(train), len(questions.train), recipe.rollout.prompts_per_step, needs, reasons)
+    _require_rows("evaluation", len(held_out), len(questions.eval), 1, needs, reasons)
+    report = build_report(
+        questions.rows,
+        [(prompt.question, prompt.ids) for prompt in train],
+        [(prompt.question, prompt.ids) for prompt in held_out],
+        dropped,
+        [note for prompt in train + held_out for note in _notes(prompt.question)],
     )
-    store.write(receipt, train, held_out, demonstrate(recipe, train, tokenizer))
+    receipt = Receipt(path=str(folder), digest=digest, train_rows=len(train), eval_rows=len(held_out), dropped=reasons)
+    store.write(receipt, report, train, held_out, demonstrate(recipe, train, tokenizer))
     return receipt
 
 
-def _require_rows(name: str, left: int, total: int, needed: int, limit: int) -> None:
-    if left < needed:
+def _check_golds(recipe: Recipe, questions: Sequence[Question]) -> tuple[list[Question], list[Finding]]:
+    """Refuse questions whose own gold, given as the answer, isn't right: (questions, those refused).
+
+    A question without a gold can't be checked and is kept.
+    """
+    known = [question for question in questions if question.gold]
+    with Scorer(recipe.reward, recipe.data.rewards) as scorer:
+        statuses = identity(scorer, known)
+    refused = {
+        question: Finding.of(question, "own gold not right", f"{status}, gold `{question.gold}`: {question.text}")
+        for question, status in zip(known, statuses, strict=True)
+        if status != "right"
+    }
+    return [question for question in questions if question not in refused], list(refused.values())
+
+
+def _fit(prompts: Sequence[Prompt], limit: int, policy: str) -> tuple[list[Prompt], list[Finding]]:
+    """Apply the length limit in tokens: (prompts that fit it, those left out).
+
+    A prompt is cut from the left as ids, never by decoding, so what is left of it keeps its special tokens.
+
+    Raises:
+        UserError: the policy is `error` and a prompt is too long.
+    """
+    if policy == "cut_left":
+        return [Prompt(prompt.question, prompt.ids[-limit:]) for prompt in prompts], []
+    too_long = [prompt for prompt in prompts if len(prompt.ids) > limit]
+    if too_long and policy == "error":
+        first = too_long[0]
         raise UserError(
-            f"{name} prompts: {left} of {total} rows left, limit {limit} tokens "
-            f"(model.context_length - rollout.max_response_tokens); {needed} or more are needed"
+            f"{first.question.id}: the prompt takes {len(first.ids)} tokens, limit {limit}; {len(too_long)} prompts "
+            "are too long. Raise model.context_length, or set data.too_long to drop or cut_left"
+        )
+    findings = [
+        Finding.of(prompt.question, "too long", f"{len(prompt.ids)} tokens, limit {limit}: {prompt.question.text}")
+        for prompt in too_long
+    ]
+    return [prompt for prompt in prompts if len(prompt.ids) <= limit], findings
+
+
+def _notes(question: Question) -> list[Finding]:
+    notes = []
+    if gives_answer_away(question):
+        notes.append(Finding.of(question, "the gold is in the prompt", f"gold `{question.gold}`: {question.text}"))
+    if not question.gold:
+        notes.append(Finding.of(question, "no gold to check"))
+    return notes
+
+
+def _require_rows(name: str, left: int, total: int, needed: int, limit: str, reasons: dict[str, int]) -> None:
+    if left < needed:
+        why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        raise UserError(
+            f"{name} prompts: {left} of {total} rows left, {limit}; {needed} or more are needed. Left out: {why}"
         )
 
 
-def _digest(recipe: Recipe, questions: Questions, model_dir: Path) -> str:
+def _digest(recipe: Recipe, pools: Sequence[Pool], model_dir: Path) -> str:
     """SHA-256 of all that decides what is prepared; the questions themselves stand for their source."""
     settings = {
         "version": PREPARATION_VERSION,
-        "data": recipe.data.model_dump(mode="json"),
+        "data": recipe.data.model_dump(mode="json", exclude={"curriculum"}),
+        "reward": recipe.reward.model_dump(mode="json"),
         "cold_start": recipe.cold_start and recipe.cold_start.model_dump(mode="json", exclude={"learning_rate"}),
         "context_length": recipe.model.context_length,
         "rollout": recipe.rollout.model_dump(mode="json", include={"max_response_tokens"}),
-        "questions": [asdict(question) for question in [*questions.train, *questions.eval]],
+        "chat_template": read_template(recipe.data),
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for pool in pools:
+        for entry in [*pool.questions, *pool.dropped]:
+            digest.update(json.dumps(asdict(entry), sort_keys=True).encode())
     for path in sorted(model_dir.iterdir()):
         if path.suffix in _TOKENIZER_SUFFIXES:
             digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())

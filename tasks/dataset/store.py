@@ -1,12 +1,13 @@
-"""The prepared folder: train.arrow, eval.arrow, demonstrations.arrow (empty without a cold start) and receipt.json.
+"""The prepared folder: train.arrow, eval.arrow, demonstrations.arrow (empty without a cold start), receipt.json and
+report.json.
 
-The tables are Arrow IPC files. Prompts have the columns id, text, gold, source, metadata (strings) and prompt_ids
-(int32 lists); demonstrations have prompt_ids and response_ids.
+The tables are Arrow IPC files. Prompts have the columns of a question (strings) and prompt_ids (int32 lists);
+demonstrations have prompt_ids and response_ids.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,15 +15,14 @@ import pyarrow as pa
 from pyarrow import feather
 
 from tasks.dataset.question import Question
+from tasks.dataset.report import Report
 from trainer.folders import written_at_once
 
 Demonstration = tuple[list[int], list[int]]
 """(prompt ids, response ids with the EOS)."""
 
 _IDS = pa.list_(pa.int32())
-_PROMPTS = pa.schema(
-    [(name, pa.string()) for name in ("id", "text", "gold", "source", "metadata")] + [("prompt_ids", _IDS)]
-)
+_PROMPTS = pa.schema([(field.name, pa.string()) for field in fields(Question)] + [("prompt_ids", _IDS)])
 _DEMONSTRATIONS = pa.schema([("prompt_ids", _IDS), ("response_ids", _IDS)])
 
 
@@ -46,7 +46,11 @@ class Receipt:
 
 
 def write(
-    receipt: Receipt, train: Sequence[Prompt], held_out: Sequence[Prompt], demos: Sequence[Demonstration]
+    receipt: Receipt,
+    report: Report,
+    train: Sequence[Prompt],
+    held_out: Sequence[Prompt],
+    demos: Sequence[Demonstration],
 ) -> None:
     """Write the folder `receipt.path` whole or not at all."""
     with written_at_once(Path(receipt.path)) as folder:
@@ -55,11 +59,17 @@ def write(
         rows = [{"prompt_ids": prompt_ids, "response_ids": response_ids} for prompt_ids, response_ids in demos]
         _write_table(folder / "demonstrations.arrow", rows, _DEMONSTRATIONS)
         (folder / "receipt.json").write_text(json.dumps(asdict(receipt), indent=2))
+        (folder / "report.json").write_text(json.dumps(asdict(report), indent=2))
 
 
 def read_receipt(path: str | Path) -> Receipt:
     """Read the receipt of a prepared folder, wherever it lies now."""
     return Receipt(**json.loads((Path(path) / "receipt.json").read_text()) | {"path": str(path)})
+
+
+def read_report(path: str | Path) -> Report:
+    """Read what the preparation of a folder found."""
+    return Report(**json.loads((Path(path) / "report.json").read_text()))
 
 
 def read_prompts(path: str | Path, split: Literal["train", "eval"]) -> list[Prompt]:

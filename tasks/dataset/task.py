@@ -27,9 +27,10 @@ def prepare_dataset(run: Run) -> Receipt:
     model = materialise(run.recipe.model, cache / "models")
     prepared = {"model": str(model), **asdict(prepare(run.recipe, model, cache / "datasets"))}
     first = once(run.step_file(0, "dataset.json"), lambda: dict(prepared))
+    sources = ", ".join(source.source for source in run.recipe.data.everything)
     if first["digest"] != prepared["digest"]:
         raise UserError(
-            f"the dataset is not the one that {run.id} began with: data.source {run.recipe.data.source} or the model's "
-            "tokenizer changed. Put it back, or begin a new run"
+            f"the dataset is not the one that {run.id} began with: {sources} or the model's tokenizer changed. "
+            "Put it back, or begin a new run"
         )
     return prepared

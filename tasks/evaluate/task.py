@@ -17,7 +17,7 @@ from tasks.runtime.ledger import Receipt, Run, once
 def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Receipt:
     """Answer every held-out question greedily and by sampling, with the weights that the engine reports as `version`.
 
-    Training's reward scores the answers; evaluation's own sampling settings are used and stored with them.
+    Training's rewards score the answers; evaluation's own sampling settings are used and stored with them.
 
     Returns:
         `version` and the `metrics`, `eval/heldout/…`.
@@ -26,7 +26,7 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
     def make() -> Receipt:
         recipe = run.recipe
         prompts = list(enumerate(read_prompts(dataset["path"], "eval")))
-        client, tokenizer = engine_client(run, 0, version), load_text_tokenizer(dataset)
+        tokenizer = load_text_tokenizer(dataset)
         settings = {
             "greedy": Sampling(1, recipe.rollout.max_response_tokens, 0.0, recipe.seed),
             "sampled": Sampling(
@@ -37,11 +37,12 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
             ),
         }
         metrics: dict[str, float] = {}
-        for name, sampling in settings.items():
-            # The same seeds at every evaluation: what differs between two versions is then the weights alone.
-            rows = score_rows(roll_out(client, tokenizer, prompts, 0, version, sampling), recipe.reward)
-            write_samples(run.step_file(version, f"eval-{name}.parquet"), rows, SCORED)
-            metrics |= accuracy_metrics(f"eval/heldout/{name}_accuracy", rows)
+        with engine_client(run, 0, version) as client:
+            for name, sampling in settings.items():
+                # The same seeds at every evaluation: what differs between two versions is then the weights alone.
+                rows = score_rows(roll_out(client, tokenizer, prompts, 0, version, sampling), recipe)
+                write_samples(run.step_file(version, f"eval-{name}.parquet"), rows, SCORED)
+                metrics |= accuracy_metrics(f"eval/heldout/{name}_accuracy", rows)
         return {"version": version, "metrics": metrics}
 
     return once(run.step_file(version, "eval.json"), make)

@@ -7,17 +7,23 @@ The conventions, in this order:
 2. The content of the last `<answer>…</answer>`, else of the last `\boxed{…}`, just as it stands: a list of guesses in
    it is no number. If the last one is empty or not closed there is no answer, whatever came before.
 3. With nothing enclosed: the rest of the line after the last `####`, else after the last `Answer:`, else the whole
-   text. It may be right as it stands, or the last number in it may be; a number that ends a list is a guess, not an
-   answer.
+   text. It may be right as it stands (of mathematics in it, `$…$`, `\(…\)` or `\[…\]`, the last), or the last number in
+   it may be; a number that ends a list is a guess, not an answer, and so is one that is part of LaTeX: the 2 of
+   `\frac{1}{2}`.
 4. A response that was cut at the length limit has an answer by rule 2 only: more may have been to come.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 
 from tasks.reward.numbers import last_number
 
 _LABELS = (re.compile(r"####[ \t]*(.*)"), re.compile(r"(?i:\banswer(?: is)?)\s*:\s*(.*)"))
 # Not the powers in `2**3 + 3**2`.
+_DELIMITERS = (("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
+_WORDS = re.compile(r"\\(?:text|textbf|mathrm)\{[^{}]*\}")
+_COMMAND = re.compile(r"\\[A-Za-z]")
+_PROSE = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2,}[ ,]+[A-Za-z]{2,}|(?<!\\)\b(?:and|or)\b")
 _BOLD = re.compile(r"(?<![\w)*])\*\*([^*\n]+)\*\*(?!\w)")
 
 
@@ -43,8 +49,31 @@ def find_answers(response: str, cut: bool = False) -> list[str]:
     if cut:
         return []
     line = _after_label(_BOLD.sub(r"\1", final)).strip()
-    number = last_number(line)
-    return [reading for reading in (line, number) if reading]
+    expression = _last_mathematics(line) or line
+    number = None if _COMMAND.search(_WORDS.sub(" ", expression)) else last_number(line)
+    return [reading for reading in (expression, number) if reading]
+
+
+def is_prose(text: str) -> bool:
+    """Whether a text is a sentence rather than an expression."""
+    return _PROSE.search(_WORDS.sub(" ", text)) is not None
+
+
+def response_text(completion: str | Sequence[Mapping[str, str]]) -> str:
+    """Return the text of a completion that is a string or a list of chat messages (then the last one's content)."""
+    return completion if isinstance(completion, str) else completion[-1]["content"]
+
+
+def _last_mathematics(line: str) -> str | None:
+    """Return what stands between the last delimiters of mathematics; `$5 and $6` are prices, not mathematics."""
+    spans = []
+    for opening, closing in _DELIMITERS:
+        end = line.rfind(closing)
+        start = line.rfind(opening, 0, max(end, 0))
+        if start >= 0 and (opening != closing or line.count(opening) % 2 == 0):
+            spans.append((end, line[start + len(opening) : end].strip()))
+    _, last = max(spans, default=(0, ""))
+    return last if last and not is_prose(last) else None
 
 
 def _last_enclosed(text: str) -> str | None:

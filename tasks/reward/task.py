@@ -1,10 +1,13 @@
 """The reward task: score the samples of a shard."""
 
 import json
+from functools import lru_cache
 
-from configs.reward import Reward
+from configs.schema import Recipe
 from tasks.dataset.question import Question
-from tasks.reward.score import score
+from tasks.reward.rounds import accuracies
+from tasks.reward.sample import Answered
+from tasks.reward.scorer import Scorer
 from tasks.rollout.samples import SCORED, Row, read_samples, write_samples
 from tasks.runtime.dispatch import stage
 from tasks.runtime.ledger import Receipt, Run, once
@@ -15,23 +18,39 @@ def score_rewards(run: Run, step: int, shard: int, samples: Receipt) -> Receipt:
     """Score the samples of a shard and store them beside their rollout.
 
     Returns:
-        `path` of the scored samples and the `rollout_seconds` that they took to make.
+        `path` of the scored samples and the `rollout_seconds` that they took to make; with dynamic sampling the raw
+        `accuracies` of each group.
     """
 
     def make() -> Receipt:
-        rows = score_rows(read_samples([samples["path"]]), run.recipe.reward)
+        rows = score_rows(read_samples([samples["path"]]), run.recipe)
         path = run.step_file(step, f"scored-{shard:02d}.parquet")
         write_samples(path, rows, SCORED)
-        return {"path": str(path), "rollout_seconds": samples["seconds"]}
+        receipt = {"path": str(path), "rollout_seconds": samples["seconds"]}
+        return receipt | {"accuracies": accuracies(rows)} if run.recipe.algorithm.dynamic_sampling else receipt
 
     return once(run.step_file(step, f"scored-{shard:02d}.json"), make)
 
 
-def score_rows(rows: list[Row], reward: Reward) -> list[Row]:
+def score_rows(rows: list[Row], recipe: Recipe) -> list[Row]:
     """Return the samples with `reward`, `parts` and `status`. Training and evaluation score with this function."""
-    scored = []
-    for row in rows:
-        question = Question(row["prompt_id"], "", row["gold"], row["source"], row["metadata"])
-        result = score(row["text"], question, reward, row["finish_reason"])
-        scored.append({**row, "reward": result.reward, "parts": json.dumps(result.parts), "status": result.status})
-    return scored
+    answered = [
+        Answered(
+            row["text"],
+            Question(row["prompt_id"], row["question"], row["gold"], row["source"], row["metadata"]),
+            row["finish_reason"],
+            len(row["response_ids"]),
+        )
+        for row in rows
+    ]
+    return [
+        {**row, "reward": score.reward, "parts": json.dumps(score.parts), "status": score.status}
+        for row, score in zip(rows, _scorer(recipe.model_dump_json()).score(answered), strict=True)
+    ]
+
+
+@lru_cache(maxsize=1)
+def _scorer(recipe: str) -> Scorer:
+    """Keep the last recipe's scorer, and its processes, from one shard to the next; they end with this process."""
+    parsed = Recipe.model_validate_json(recipe)
+    return Scorer(parsed.reward, parsed.data.rewards)

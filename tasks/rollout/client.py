@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from tasks.runtime.files import digest
 
 logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # It logs every request.
@@ -29,6 +31,10 @@ class EngineRefused(RuntimeError):
 
 class WeightsNotUpdated(RuntimeError):
     """An engine does not serve the weights that it was told to load."""
+
+
+class WeightsUnchanged(WeightsNotUpdated):
+    """An engine said that it loaded weights and did not: what it reports can't be trusted any more."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +117,25 @@ class EngineClient:
             raise EngineRefused(f"{self._url} answered {len(answer)} responses to {len(prompts)} prompts")
         return [_response(sample) for sample in answer]
 
+    def is_alive(self) -> bool:
+        """Tell whether the server generates: a token of its own, if it has nothing else to do."""
+        try:
+            self._request("GET", "/health_generate")
+        except (EngineUnavailable, EngineRefused):
+            return False
+        return True
+
+    def weights_checksum(self) -> str:
+        """Return a checksum of the tensors that the server computes with, the same for the same weights."""
+        answer = self._request("POST", "/weights_checker", {"action": "checksum"})
+        return digest([rank["per_gpu_checksum"] for rank in answer["ranks"]])
+
     def update_weights(self, folder: Path, version: int) -> None:
         """Load weights from a folder and check that the server reports their version.
 
         Raises:
-            WeightsNotUpdated: the server did not load them, or reports another version afterwards.
+            WeightsNotUpdated: the server says that it can't load them; it keeps those that it has.
+            WeightsUnchanged: the server said that it loaded them, and reports another version.
             EngineUnavailable: the server can't be reached or fails.
         """
         try:
@@ -128,7 +148,7 @@ class EngineClient:
             raise WeightsNotUpdated(f"weights {version} from {folder}: {self._url} says {answer.get('message')!r}")
         reported = self.weights_version()
         if reported != version:
-            raise WeightsNotUpdated(
+            raise WeightsUnchanged(
                 f"{self._url} said that it loaded weights {version} from {folder}, but reports version {reported}"
             )
 
@@ -137,8 +157,14 @@ class EngineClient:
         return int(self._request("GET", "/model_info")["weight_version"])
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; the server drops what it was still asked."""
         self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         retrying = Retrying(

@@ -6,19 +6,23 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import IO
 
 import yaml
-from safetensors import SafetensorError, safe_open
 
 from configs import schema
-from tasks.rollout.client import Endpoint, EngineClient, EngineUnavailable, WeightsNotUpdated
+from tasks.rollout.client import Endpoint, EngineClient, EngineUnavailable, WeightsNotUpdated, WeightsUnchanged
 from tasks.rollout.server import launch_spec
+from tasks.rollout.watch import end_if_hung
 from tasks.runtime.accelerator import Accelerator
+from tasks.runtime.events import record
+from tasks.runtime.files import sha256
 from tasks.runtime.guard import GRACE
 from tasks.runtime.ports import LOOPBACK, reserved_port
+from tasks.runtime.verify import damaged_weights
 
 logger = logging.getLogger(__name__)
 
@@ -53,18 +57,22 @@ class Engine:
             index: Position among the run's engines, in names and the seed.
             engine: The recipe's section.
             model: The recipe's section.
-            log_dir: Folder for the server's log, `engine-<index>.log`.
+            log_dir: Folder for the server's log, `engine-<index>.log`, and the run's `events.jsonl`.
             accelerator: Hardware that the server runs on.
             seed: The run's seed.
         """
+        self._name = f"engine-{index}"
         self._settings = engine
         self._model = model
         self._accelerator: Accelerator = accelerator
         self._seed = seed + index
-        self._log_path = log_dir / f"engine-{index}.log"
+        self._log_path = log_dir / f"{self._name}.log"
+        self._events = log_dir / "events.jsonl"
         self._api_key = secrets.token_hex(16)
         self._guard: subprocess.Popen[bytes] | None = None
         self._url: str | None = None
+        self._ended = threading.Event()
+        self._loaded: tuple[Path, str] | None = None  # the folder of the weights, and the server's checksum of them
 
     def start(self, weights_dir: Path, version: int) -> str:
         """Bring the server up with the weights in a folder; at once if it already serves that version.
@@ -82,7 +90,10 @@ class Engine:
         """
         if not self._serves(weights_dir, version):
             self.stop()
+            began = time.monotonic()
             self._launch(weights_dir, version)
+            seconds = round(time.monotonic() - began, 1)
+            record(self._events, "engine started", engine=self._name, version=version, seconds=seconds)
         return self.url()
 
     def publish(self, weights_dir: Path, version: int) -> Endpoint:
@@ -105,6 +116,7 @@ class Engine:
 
     def stop(self) -> None:
         """End the server and all its processes. Does nothing where there is none."""
+        self._ended.set()
         if self._guard is None:
             return
         assert self._guard.stdin
@@ -114,19 +126,35 @@ class Engine:
 
     def _serves(self, weights_dir: Path, version: int) -> bool:
         """Have a running server load the weights unless it has them. False if there is no server that answers."""
-        if self._url is None or self._guard is None or self._guard.poll() is not None:
+        if self._url is None or self._guard is None:
             return False
-        client = EngineClient(Endpoint(self._url, self._api_key, self._settings.request_timeout))
-        try:
-            if client.weights_version() != version:
-                _check_weights(weights_dir)
-                client.update_weights(weights_dir, version)
-        except EngineUnavailable as error:
-            logger.warning("the engine is lost and will be restarted: %s", error)
-            return False
-        finally:
-            client.close()
+        if (code := self._guard.poll()) is not None:
+            return self._lost(f"the server ended with exit code {code}")
+        with EngineClient(Endpoint(self._url, self._api_key, self._settings.request_timeout)) as client:
+            try:
+                if client.weights_version() != version:
+                    self._load(client, weights_dir, version)
+            except (EngineUnavailable, WeightsUnchanged) as error:
+                return self._lost(str(error))
         return True
+
+    def _load(self, client: EngineClient, weights_dir: Path, version: int) -> None:
+        """Have the server load weights, and believe it only if its tensors changed as the files did."""
+        if problem := damaged_weights(weights_dir):
+            raise WeightsNotUpdated(problem)  # a running SGLang server would die on them
+        client.update_weights(weights_dir, version)
+        before, checksum = self._loaded, client.weights_checksum()
+        if before and checksum == before[1] and not _same_weights(before[0], weights_dir):
+            raise WeightsUnchanged(
+                f"the server said that it loaded weights {version} from {weights_dir}, but its tensors are those of "
+                f"{before[0]}"
+            )
+        self._loaded = weights_dir, checksum
+
+    def _lost(self, why: str) -> bool:
+        logger.warning("%s is lost and will be replaced: %s", self._name, why)
+        record(self._events, "engine lost", engine=self._name, why=why)
+        return False
 
     def _launch(self, weights_dir: Path, version: int) -> None:
         for attempt in range(1, PORT_ATTEMPTS + 1):
@@ -159,9 +187,20 @@ class Engine:
             self._guard = _run_guarded(spec.command, spec.env, log)
             try:
                 self._wait_until_ready(f"http://{LOOPBACK}:{port}", version, log.tell())
+                endpoint = Endpoint(self.url(), self._api_key, self._settings.request_timeout)
+                with EngineClient(endpoint) as client:
+                    self._loaded = weights_dir, client.weights_checksum()
             except BaseException:
                 self.stop()
                 raise
+            self._ended = threading.Event()
+            watching = threading.Thread(target=self._watch, args=(endpoint, self._guard, self._ended), daemon=True)
+            watching.start()
+
+    def _watch(self, endpoint: Endpoint, server: subprocess.Popen[bytes], ended: threading.Event) -> None:
+        silence = end_if_hung(endpoint, server, self._settings.hang_timeout, ended)
+        if silence is not None:
+            self._lost(f"no sign of life for {silence:.0f} s")
 
     def _wait_until_ready(self, url: str, version: int, log_start: int) -> None:
         client = EngineClient(Endpoint(url, self._api_key, timeout=5.0), attempts=1)
@@ -189,17 +228,10 @@ class Engine:
         return kind(f"{what}. The end of its log, {self._log_path}:\n{tail}")
 
 
-def _check_weights(folder: Path) -> None:
-    """Refuse a folder without weights or with a torn file, on which a running SGLang server would die."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise WeightsNotUpdated(f"{folder} holds no .safetensors file")
-    for file in files:
-        try:
-            with safe_open(file, framework="numpy"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise WeightsNotUpdated(f"{file} can't be read: {error}") from error
+def _same_weights(one: Path, other: Path) -> bool:
+    """Tell whether two folders hold the same weights: an update that was skipped leaves them as they were."""
+    hashes = [[(file.name, sha256(file)) for file in sorted(folder.glob("*.safetensors"))] for folder in (one, other)]
+    return hashes[0] == hashes[1]
 
 
 def _run_guarded(command: list[str], env: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:

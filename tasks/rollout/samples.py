@@ -24,6 +24,7 @@ ROLLOUT = pa.schema(
         ("finish_reason", pa.string()),
         ("seed", pa.int64()),
         ("text", pa.string()),
+        ("question", pa.string()),
         ("source", pa.string()),
         ("gold", pa.string()),
         ("metadata", pa.string()),

@@ -59,8 +59,8 @@ def launch_spec(
         switches += ["disable-overlap-schedule", "sleep-on-idle"]
     else:
         flags |= {"tp-size": max(engine.gpus, 1), "mem-fraction-static": engine.memory_fraction}
-    if accelerator == "amd":
-        flags |= {"attention-backend": "triton"}
+    if accelerator == "amd" and engine.deterministic:
+        flags |= {"attention-backend": "triton"}  # AITER's kernels depend on what else is in the batch
     if engine.deterministic:
         switches.append("enable-deterministic-inference")
     return ServerSpec(
@@ -83,5 +83,5 @@ def _environment(engine: Engine, accelerator: Accelerator) -> dict[str, str]:
             "MKL_CBWR": "AVX2",  # one code path of MKL: see cpu_batch_invariant; on AMD CPUs also the fastest
         }
     if accelerator == "amd":
-        return shared | {"SGLANG_USE_AITER": "0"}  # AITER's kernels fail on some MI300X set-ups
+        return shared | {"SGLANG_USE_AITER": "0" if engine.deterministic else "1"}
     return shared

@@ -78,6 +78,7 @@ def _row(step: int, group: int, index: int, prompt: Prompt, seed: int, response:
         "finish_reason": response.finish_reason,
         "seed": seed,
         "text": tokenizer.decode(said, skip_special_tokens=False),
+        "question": prompt.question.text,
         "source": prompt.question.source,
         "gold": prompt.question.gold,
         "metadata": prompt.question.metadata,

@@ -5,22 +5,23 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import ray
 from tokenizers import Tokenizer
 
-from tasks.dataset.order import prompts_of_step
 from tasks.dataset.store import read_prompts
+from tasks.rollout.choice import choose
 from tasks.rollout.client import EngineClient
 from tasks.rollout.engine import Engine
 from tasks.rollout.samples import ROLLOUT, write_samples
 from tasks.rollout.shard import Sampling, roll_out
 from tasks.runtime.accelerator import vendor
-from tasks.runtime.cluster import find_actor, offered
+from tasks.runtime.cluster import ask, find_actor, offered
 from tasks.runtime.dispatch import stage
 from tasks.runtime.ledger import Receipt, Run, once
 
 # What an engine reports until the first weights are published: the model before the cold start.
 BASE_VERSION = -1
+START_TIMEOUT = 1800.0  # Seconds that bringing up the engines with some weights may take.
+MARGIN = 60.0  # Seconds by which a task waits less for its actors than it may take, to end with their names.
 
 
 def engine_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, Any]]]:
@@ -45,20 +46,21 @@ def engine_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, A
     }
 
 
-@stage(name="start engines", run_name="start engines", timeout=1800)
+@stage(name="start engines", run_name="start engines", timeout=START_TIMEOUT)
 def start_engines(run: Run, dataset: Receipt) -> Receipt:
     """Start every engine with the model as it was before the cold start, which runs meanwhile.
 
     Returns:
         `urls` of the engines.
     """
-    starts = [engine.start.remote(Path(dataset["model"]), BASE_VERSION) for engine in _engines(run)]
-    return {"urls": ray.get(starts)}
+    return {"urls": ask(_engines(run), "start", Path(dataset["model"]), BASE_VERSION, timeout=START_TIMEOUT - MARGIN)}
 
 
 @stage(name="generate rollouts", run_name="rollout step {step} shard {shard}", timeout=3600)
 def generate_rollouts(run: Run, step: int, shard: int, dataset: Receipt, weights: Receipt) -> Receipt:
     """Sample the responses of a shard of a step's prompts, and store them.
+
+    With dynamic sampling a step has several rounds of `rollout.shards` shards, counted on.
 
     Returns:
         `path` of the samples.
@@ -66,17 +68,16 @@ def generate_rollouts(run: Run, step: int, shard: int, dataset: Receipt, weights
 
     def make() -> Receipt:
         recipe = run.recipe
-        prompts = read_prompts(dataset["path"], "train")
-        chosen = prompts_of_step(recipe.seed, step - 1, len(prompts), recipe.rollout.prompts_per_step)
-        groups = [(group, prompts[index]) for group, index in enumerate(chosen)][shard :: recipe.rollout.shards]
+        turn, part = divmod(shard, recipe.rollout.shards)
+        groups = choose(run, step, turn, read_prompts(dataset["path"], "train"))[part :: recipe.rollout.shards]
         sampling = Sampling(
             recipe.rollout.samples_per_prompt,
             recipe.rollout.max_response_tokens,
             recipe.rollout.temperature,
             recipe.seed,
         )
-        client = engine_client(run, shard % recipe.engine.count, weights["version"])
-        rows = roll_out(client, load_text_tokenizer(dataset), groups, step, weights["version"], sampling)
+        with engine_client(run, shard % recipe.engine.count, weights["version"]) as client:
+            rows = roll_out(client, load_text_tokenizer(dataset), groups, step, weights["version"], sampling)
         path = run.step_file(step, f"rollout-{shard:02d}.parquet")
         write_samples(path, rows, ROLLOUT)
         return {"path": str(path)}
@@ -84,7 +85,7 @@ def generate_rollouts(run: Run, step: int, shard: int, dataset: Receipt, weights
     return once(run.step_file(step, f"rollout-{shard:02d}.json"), make)
 
 
-@stage(name="publish weights", run_name="publish weights {version}", timeout=1800)
+@stage(name="publish weights", run_name="publish weights {version}", timeout=START_TIMEOUT)
 def publish_weights(run: Run, version: int, after: Sequence[Receipt | None]) -> Receipt:
     """Bring every engine to a weights version and check that it reports it.
 
@@ -97,13 +98,14 @@ def publish_weights(run: Run, version: int, after: Sequence[Receipt | None]) -> 
         `version`, `seconds`.
     """
     start = perf_counter()
-    ray.get([engine.publish.remote(run.weights(version), version) for engine in _engines(run)])
+    ask(_engines(run), "publish", run.weights(version), version, timeout=START_TIMEOUT - MARGIN)
     return {"version": version, "seconds": perf_counter() - start}
 
 
 def engine_client(run: Run, index: int, version: int) -> EngineClient:
     """Return a client of an engine, after the engine was brought up with a weights version if it was lost."""
-    endpoint: Any = ray.get(find_actor(run.id, _name(index)).publish.remote(run.weights(version), version))
+    engine = find_actor(run.id, _name(index))
+    (endpoint,) = ask([engine], "publish", run.weights(version), version, timeout=START_TIMEOUT - MARGIN)
     return EngineClient(endpoint)
 
 

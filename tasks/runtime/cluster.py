@@ -2,14 +2,15 @@
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import ray
 from prefect_ray import RayTaskRunner
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from configs.errors import UserError
 from configs.schema import Recipe
@@ -18,6 +19,7 @@ from tasks.runtime.dispatch import TASK_CPUS
 # Bytes, an estimate: the processes of Ray, Prefect, SGLang and the learner before any weights are loaded.
 BASE_MEMORY = 4 * 2**30
 STOP_TIMEOUT = 20.0  # Seconds that an actor has to end its processes before it is killed.
+NAME_TIMEOUT = 60.0  # Seconds until Ray has cleared away the actors of a driver that was killed.
 
 
 class _InterruptibleRayTaskRunner(RayTaskRunner[Any]):
@@ -84,9 +86,27 @@ def check_fit(needs: Mapping[str, float], offers: Mapping[str, float]) -> None:
         )
 
 
+class ActorHangs(RuntimeError):
+    """An actor did not answer in time. It was ended, and Ray starts it again."""
+
+
 def find_actor(run_id: str, name: str) -> Any:
     """Return a run's actor by name."""
     return ray.get_actor(name, namespace=run_id)
+
+
+def ask(actors: Sequence[Any], method: str, *arguments: Any, timeout: float) -> list[Any]:
+    """Call a method of several actors at once, and return their answers.
+
+    Ray itself would wait for ever, and a task's own time limit can't end a wait inside Ray. An actor that is just being
+    started again is waited for.
+
+    Raises:
+        ActorHangs: an actor did not answer within `timeout` seconds.
+        RayError: an actor died, or the method raised.
+    """
+    _wait_until_started(actors, timeout)
+    return _answers(actors, method, arguments, timeout)
 
 
 @contextmanager
@@ -99,12 +119,7 @@ def actors(run_id: str, classes: dict[str, tuple[type, dict[str, Any], dict[str,
         run_id: The run, Ray's namespace for the names.
         classes: By actor name: the class, its arguments, and Ray's options (resources, environment).
     """
-    handles: list[Any] = [
-        ray.remote(kind)
-        .options(name=name, namespace=run_id, max_restarts=-1, max_task_retries=0, **options)
-        .remote(**arguments)
-        for name, (kind, arguments, options) in classes.items()
-    ]
+    handles = [_create(run_id, name, *description) for name, description in classes.items()]
     try:
         yield
     finally:
@@ -113,3 +128,31 @@ def actors(run_id: str, classes: dict[str, tuple[type, dict[str, Any], dict[str,
         for handle in handles:
             with suppress(RayError):
                 ray.kill(handle)
+
+
+def _wait_until_started(actors: Sequence[Any], timeout: float) -> None:
+    unavailable = retry_if_exception_type(ActorUnavailableError)
+    waiting = retry(retry=unavailable, wait=wait_fixed(0.5), stop=stop_after_delay(timeout), reraise=True)
+    waiting(_answers)(actors, "__ray_ready__", (), timeout)
+
+
+def _answers(actors: Sequence[Any], method: str, arguments: Sequence[Any], timeout: float) -> list[Any]:
+    asked = [getattr(actor, method).remote(*arguments) for actor in actors]
+    try:
+        return ray.get(asked, timeout=timeout)
+    except GetTimeoutError:
+        _, late = ray.wait(asked, num_returns=len(asked), timeout=0)
+        for actor in (actor for actor, answer in zip(actors, asked, strict=True) if answer in late):
+            ray.kill(actor, no_restart=False)
+        raise ActorHangs(
+            f"{len(late)} of {len(asked)} actors did not answer {method} within {timeout:g} s; ended, to start again"
+        ) from None
+
+
+@retry(
+    retry=retry_if_exception_type(ValueError), wait=wait_fixed(1.0), stop=stop_after_delay(NAME_TIMEOUT), reraise=True
+)
+def _create(run_id: str, name: str, kind: type, arguments: dict[str, Any], options: dict[str, Any]) -> Any:
+    """Create an actor. Its name may still be that of one whose driver was killed a moment ago: a ValueError of Ray."""
+    named = ray.remote(kind).options(name=name, namespace=run_id, max_restarts=-1, max_task_retries=0, **options)
+    return named.remote(**arguments)

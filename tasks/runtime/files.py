@@ -1,5 +1,6 @@
 """Files that are either whole or not there."""
 
+import errno
 import hashlib
 import json
 import os
@@ -10,24 +11,50 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from configs.errors import UserError
+
+NO_USE_TO_TRY_AGAIN = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside `path`; rename it to `path` when the block ends well.
 
-    The file is synced before the rename, so that a crash leaves the old content or the new, never a part.
+    The file is synced before the rename and its folder after it, so that a crash leaves the old content or the new,
+    never a part, and what was reported as written stays written.
+
+    Raises:
+        UserError: if the disk is full or the folder can't be written; what was there before is as it was.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        sync(temporary)
         temporary.replace(path)
+        sync(path.parent)
+    except OSError as error:
+        if error.errno not in NO_USE_TO_TRY_AGAIN:
+            raise
+        raise UserError(
+            f"can't write {path}: {os.strerror(error.errno)}. What was written before is intact; make room or make it "
+            "writable, and go on with `rl-post resume`"
+        ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary:
+            temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Have the disk store a file's content, or a folder's names, before going on."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

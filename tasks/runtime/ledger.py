@@ -1,6 +1,6 @@
 """The run directory: the only truth about a training run.
 
-    run.json  recipe.yaml
+    run.json  recipe.yaml  lock.json
     steps/000012/  rollout-00.parquet  scored-00.parquet  update.json  eval.json  commit.json
     weights/000012/   checkpoints/000010/   logs/
 
@@ -9,12 +9,13 @@ A step is committed by one `commit.json`, which holds the hashes of everything t
 stored before the update that uses them (the write-ahead log), so a lost learner is rebuilt by replay.
 """
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time_ns
 from typing import Any
 from uuid import uuid4
 
@@ -23,9 +24,10 @@ import yaml
 from configs.errors import UserError
 from configs.loader import dump_yaml
 from configs.schema import Recipe
-from tasks.runtime.files import read_json, sha256, write_json
+from tasks.runtime.files import read_json, sha256, whole_file, write_json
 
-FORMAT = 1
+logger = logging.getLogger(__name__)
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class Run:
         """The directory of the engines' logs."""
         return self.root / "logs"
 
+    @property
+    def events(self) -> Path:
+        """The file of what happened to the run."""
+        return self.logs / "events.jsonl"
+
     def step_file(self, step: int, name: str) -> Path:
         """Return the path of a file of a step."""
         return self.root / "steps" / f"{step:06d}" / name
@@ -64,7 +71,7 @@ class Run:
 
     def checkpoints(self) -> list[int]:
         """Return the versions that have a full checkpoint, oldest first."""
-        return sorted(int(path.name) for path in (self.root / "checkpoints").glob("[0-9]*"))
+        return numbered(self.root / "checkpoints")
 
 
 def home() -> Path:
@@ -72,8 +79,13 @@ def home() -> Path:
     return Path(os.environ.get("RL_POST_HOME", ".rl-post")).absolute()
 
 
-def create_run(home: Path, recipe: Recipe) -> Run:
+def create_run(home: Path, recipe: Recipe, flow_run: str | None = None) -> Run:
     """Make the directory of a new run.
+
+    Args:
+        home: The directory that holds the runs.
+        recipe: The run's recipe.
+        flow_run: Id of the Prefect flow run that begins it, by which `run_of` finds it again.
 
     Raises:
         UserError: if the directory can't be written.
@@ -82,13 +94,28 @@ def create_run(home: Path, recipe: Recipe) -> Run:
     run = Run(home / "runs" / f"{recipe.name}-{stamp}-{uuid4().hex[:4]}", recipe)
     try:
         run.root.mkdir(parents=True)
-        (run.root / "recipe.yaml").write_text(dump_yaml(recipe))
-        write_json(run.root / "run.json", {"format": FORMAT, "created": stamp})
+        write_recipe(run)
+        identity = {"format": FORMAT, "created": stamp, "flow_run": flow_run, "changes": []}
+        write_json(run.root / "run.json", identity)
     except OSError as error:
         raise UserError(
             f"can't write the run directory {run.root}: {error.strerror}. Set RL_POST_HOME to a writable directory"
         ) from None
     return run
+
+
+def write_recipe(run: Run) -> None:
+    """Store the run's recipe, whole or not at all."""
+    with whole_file(run.root / "recipe.yaml") as temporary:
+        temporary.write_text(dump_yaml(run.recipe))
+
+
+def run_of(home: Path, flow_run: str) -> Run | None:
+    """Return the run that a Prefect flow run began, or None: a flow run that is run again goes on with it."""
+    for identity in (home / "runs").glob("*/run.json"):
+        if read_json(identity).get("flow_run") == flow_run:
+            return open_run(home, identity.parent.name)
+    return None
 
 
 def open_run(home: Path, name: str) -> Run:
@@ -114,30 +141,48 @@ def once(path: Path, make: Callable[[], Receipt]) -> Receipt:
     """Return the receipt that is stored at `path`, or make and store it, with the `seconds` that it took.
 
     This is what makes a task idempotent: run again, it finds what it made. Files that `make` writes are complete
-    before the receipt exists.
+    before the receipt exists. If the receipt has the `path` of a file, it vouches for its content by a hash: a file
+    that was damaged since is made again.
     """
     if path.exists():
-        return read_json(path)
+        receipt = read_json(path)
+        if _vouches(receipt):
+            return receipt
+        logger.warning("%s is missing or damaged and is made again", receipt["path"])
     start = perf_counter()
     receipt = make()
     receipt["seconds"] = perf_counter() - start
+    if Path(receipt.get("path", "")).is_file():
+        receipt["sha256"] = sha256(Path(receipt["path"]))
     write_json(path, receipt)
     return receipt
+
+
+def _vouches(receipt: Receipt) -> bool:
+    file = Path(receipt.get("path", ""))
+    return "sha256" not in receipt or (file.is_file() and sha256(file) == receipt["sha256"])
 
 
 def commit(run: Run, step: int, metrics: dict[str, float]) -> None:
     """Commit a step: record its metrics and the hash of every file that it made. Committing again changes nothing."""
     target = run.step_file(step, "commit.json")
     if not target.exists():
-        files = {path.name: sha256(path) for path in sorted(target.parent.glob("[!.]*"))}
-        write_json(target, {"step": step, "metrics": metrics, "files": files})
+        files = {path.name: sha256(path) for path in sorted(target.parent.glob("[!.]*")) if path.is_file()}
+        # Milliseconds since 1970, for display. With it, a point that MLflow has already is the same point once more.
+        stamp = time_ns() // 1_000_000
+        write_json(target, {"step": step, "metrics": metrics, "files": files, "time": stamp})
 
 
 def read_commit(run: Run, step: int) -> Receipt:
-    """Return a committed step's record: `step`, `metrics`, `files`."""
+    """Return a committed step's record: `step`, `metrics`, `files`, and the `time` of the commit in milliseconds."""
     return read_json(run.step_file(step, "commit.json"))
 
 
 def committed_steps(run: Run) -> list[int]:
     """Return the committed steps in order."""
-    return sorted(int(path.parent.name) for path in (run.root / "steps").glob("*/commit.json"))
+    return [step for step in numbered(run.root / "steps") if run.step_file(step, "commit.json").exists()]
+
+
+def numbered(folder: Path) -> list[int]:
+    """Return the numbers of the steps or versions that have a place in a folder, in order; others are strangers."""
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal() and len(path.name) >= 6)

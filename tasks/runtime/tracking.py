@@ -9,7 +9,6 @@ import math
 import os
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +31,7 @@ from tasks.runtime.ledger import Receipt, Run, committed_steps, read_commit
 logger = logging.getLogger(__name__)
 logging.getLogger("mlflow").setLevel(logging.WARNING)  # It would write into the progress bar.
 COMMITTED = "rl_post.committed"
+WEIGHTS = "rl_post.weights"
 ALIAS = "candidate"
 DIGEST_LIMIT = 36  # Characters of a digest that MLflow stores.
 PARAM_LIMIT = 6000  # Characters of a parameter's value that MLflow stores.
@@ -75,6 +75,7 @@ class Tracker:
         self._client: mlflow.MlflowClient | None = None
         self._mlflow_id = ""
         self._monitor: SystemMetricsMonitor | None = None
+        self._waiting: list[Callable[[], object]] = []
 
     @property
     def location(self) -> str:
@@ -83,7 +84,8 @@ class Tracker:
 
     def project(self) -> None:
         """Send what is committed and not yet in MLflow. A failure is a warning; the next call tries again."""
-        _forgive(self._project)
+        if _forgive(self._project):
+            self._waiting = [send for send in self._waiting if not _forgive(send)]
 
     def finish(self, status: str) -> None:
         """Send what is left and close the MLflow run as FINISHED, FAILED or KILLED."""
@@ -101,27 +103,35 @@ class Tracker:
             client = self._connect()
             source = str(dataset["path"])
             digest = dataset["digest"][:DIGEST_LIMIT]
-            entry = Dataset(self._run.recipe.data.source, digest, "local", f'{{"uri": "{source}"}}')
+            sources = ", ".join(source.source for source in self._run.recipe.data.everything)
+            entry = Dataset(sources, digest, "local", f'{{"uri": "{source}"}}')
             client.log_inputs(self._mlflow_id, [DatasetInput(entry, [])])
 
-        _forgive(send)
+        self._send(send)
 
     def log_samples(self, step: int, rows: Iterable[dict[str, Any]]) -> None:
-        """Store a table of samples, one file a step."""
+        """Store a table of samples, one file a step. MLflow would add the rows to a file that it has already."""
+        columns = ("group", "index", "text", "gold", "reward", "status", "finish_reason", "prompt_id")
+        table = {column: [row[column] for row in rows] for column in columns}
+        name = f"samples/step-{step:06d}.json"
 
         def send() -> None:
-            columns = ("group", "index", "text", "gold", "reward", "status", "finish_reason", "prompt_id")
-            table = {column: [row[column] for row in rows] for column in columns}
-            self._connect().log_table(self._mlflow_id, table, f"samples/step-{step:06d}.json")
+            client = self._connect()
+            if name not in {file.path for file in client.list_artifacts(self._mlflow_id, "samples")}:
+                client.log_table(self._mlflow_id, table, name)
 
-        _forgive(send)
+        self._send(send)
+
+    def log_text(self, text: str, name: str) -> None:
+        """Store a text as a file."""
+        _forgive(lambda: self._connect().log_text(self._mlflow_id, text, name))
 
     def log_figure(self, figure: Figure, name: str) -> None:
         """Store a picture."""
-        _forgive(lambda: self._connect().log_figure(self._mlflow_id, figure, name))
+        self._send(lambda: self._connect().log_figure(self._mlflow_id, figure, name))
 
     def register(self, weights: Path, name: str) -> None:
-        """Store the final model and register it under `name`; the alias `candidate` goes to it."""
+        """Store the final model and register it under `name`, once; the alias `candidate` goes to it."""
 
         def send() -> None:
             client = self._connect()
@@ -129,10 +139,18 @@ class Tracker:
             with suppress(MlflowException):
                 client.create_registered_model(name)
             source = f"runs:/{self._mlflow_id}/model"
-            version = client.create_model_version(name, source, self._mlflow_id).version
-            client.set_registered_model_alias(name, ALIAS, version)
+            made = client.search_model_versions(f"name = '{name}' and run_id = '{self._mlflow_id}'")
+            if not any(version.tags.get(WEIGHTS) == weights.name for version in made):
+                tags = {WEIGHTS: weights.name}
+                version = client.create_model_version(name, source, self._mlflow_id, tags=tags).version
+                client.set_registered_model_alias(name, ALIAS, version)
 
-        _forgive(send)
+        self._send(send)
+
+    def _send(self, send: Callable[[], object]) -> None:
+        """Send now, or with the next commit that gets through."""
+        if not _forgive(send):
+            self._waiting.append(send)
 
     def _connect(self) -> mlflow.MlflowClient:
         """Return the client, after making the MLflow run at the first call of the training run's life."""
@@ -145,6 +163,8 @@ class Tracker:
             else:
                 self._mlflow_id = self._create(client)
                 write_json(identity, {"run_id": self._mlflow_id})
+            for key, value in _changes(self._run).items():
+                client.set_tag(self._mlflow_id, key, value)
             self._monitor = SystemMetricsMonitor(
                 self._mlflow_id, resume_logging=True, tracking_uri=tracking_uri(self._run)
             )
@@ -159,7 +179,10 @@ class Tracker:
         local = str(self._run.home / "mlartifacts") if tracking_uri(self._run).startswith("sqlite:") else None
         experiment_id = experiment.experiment_id if experiment else client.create_experiment(name, local)
         tags = {"mlflow.source.git.commit": git_commit(), "rl_post.run": self._run.id}
-        run_id = client.create_run(experiment_id, tags=tags, run_name=self._run.id).info.run_id
+        # A driver that was killed may have made it and not written it down.
+        made = client.search_runs([experiment_id], f"tags.`rl_post.run` = '{self._run.id}'")
+        run = made[0] if made else client.create_run(experiment_id, tags=tags, run_name=self._run.id)
+        run_id = run.info.run_id
         params = [Param(key, str(value)[:PARAM_LIMIT]) for key, value in flatten(self._run.recipe).items()]
         client.log_batch(run_id, params=params)
         client.log_artifact(run_id, str(self._run.root / "recipe.yaml"))
@@ -171,20 +194,35 @@ class Tracker:
         done = int(tags.get(COMMITTED, -1))
         for step in committed_steps(self._run):
             if step > done:
-                points = metric_points(read_commit(self._run, step)["metrics"], step, int(time.time() * 1000))
+                # With the time of the commit, a point that is sent again is the same point: MLflow keeps it once.
+                record = read_commit(self._run, step)
+                points = metric_points(record["metrics"], step, record["time"])
                 client.log_batch(self._mlflow_id, points, tags=[RunTag(COMMITTED, str(step))])
 
 
 def git_commit() -> str:
     """Return the commit that this code was checked out at, or `unknown`."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    with suppress(OSError):
-        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+    with suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or "unknown"
     return "unknown"
 
 
-def _forgive(send: Callable[[], object]) -> None:
+def _changes(run: Run) -> dict[str, str]:
+    """Return a tag for each setting that changed in mid-run: MLflow's parameters can't change."""
+    history = read_json(run.root / "run.json").get("changes", [])
+    steps: dict[str, list[str]] = {}
+    for change in history:
+        for key, (old, new) in change["changed"].items():
+            steps.setdefault(f"rl_post.changed.{key}", []).append(f"{old} → {new} after step {change['after_step']}")
+    return {key: "; ".join(values) for key, values in steps.items()}
+
+
+def _forgive(send: Callable[[], object]) -> bool:
+    """Tell whether it was sent."""
     try:
         send()
+        return True
     except Exception as error:  # Whatever a tracker raises, training goes on.
         logger.warning("MLflow: %s: %s. Training goes on; it is sent later.", type(error).__name__, error)
+        return False

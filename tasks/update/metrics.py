@@ -23,6 +23,8 @@ def batch_metrics(rows: Sequence[dict[str, Any]], learner_version: int) -> dict[
         "reward/std": pstdev(rewards) if rewards else 0.0,
         "reward/accuracy": fmean(row["status"] == "right" for row in rows),
         "reward/unscorable_share": 1 - len(rewards) / len(rows),
+        "reward/timeout_share": fmean(row["status"] == "timeout" for row in rows),
+        "reward/error_share": fmean(row["status"] == "error" for row in rows),
         "rollout/samples": float(len(rows)),
         "rollout/tokens": float(sum(lengths)),
         "rollout/response_length_mean": fmean(lengths),

@@ -6,6 +6,7 @@ lost comes back empty and is brought to any version by the last checkpoint and a
 PyTorch is imported inside the methods: the flow and the tasks name this class and start without it.
 """
 
+import json
 import logging
 import os
 import resource
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from configs.schema import Recipe
+from tasks.reward.rounds import learnt_from
 from tasks.rollout.samples import read_samples
 from tasks.runtime.files import digest, read_json, remove, sha256
 from tasks.runtime.ledger import Receipt, Run, once
@@ -34,6 +37,9 @@ class LearnerRank:
         import torch
 
         torch.set_num_threads(run.recipe.learner.threads)
+        if run.recipe.learner.deterministic:
+            os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS reads it when it starts.
+            torch.use_deterministic_algorithms(True)
         self._run, self._rank = run, rank
         self._group: str | None = None
         self._learner: Learner | None = None
@@ -62,12 +68,12 @@ class LearnerRank:
             `path` of the policy and the `metrics` of the fit.
         """
         from tasks.dataset.store import read_demonstrations
-        from trainer import supervised
+        from trainer import descent, schedule, supervised
 
         settings = self._run.recipe.cold_start
         if settings is None:
             return {"path": base, "metrics": {}}
-        code = sha256(Path(supervised.__file__))
+        code = [sha256(Path(str(module.__file__))) for module in (supervised, descent, schedule)]
         inputs = [Path(base).name, dataset["digest"], settings.model_dump(), self._run.recipe.seed, code]
         out = self._run.home / "cache" / "cold-start" / digest(inputs)
 
@@ -86,7 +92,9 @@ class LearnerRank:
             The metrics of the update.
         """
         learner = self._at_version(step - 1, policy)
-        metrics = learner.update(training_samples(scored))
+        self._learner = None  # An update that fails half-way leaves a learner of no version.
+        metrics = learner.update(training_samples(scored, self._run.recipe))
+        self._learner = learner
         learner.save_weights(self._run.weights(step))
         if step % self._run.recipe.learner.checkpoint_every == 0 or step == self._run.recipe.steps:
             learner.save_checkpoint(self._run.checkpoint(step))
@@ -114,20 +122,21 @@ class LearnerRank:
         from trainer.learner import Learner
 
         if self._learner is None or self._learner.version != version:
-            recipe = self._run.recipe
-            self._learner = Learner(
-                Path(policy),
-                Path(policy) if recipe.algorithm.kl_coefficient else None,
-                recipe.algorithm,
-                recipe.optimizer,
-                recipe.rollout.temperature,
-                recipe.model.dtype,
-                recipe.seed,
-                "cuda" if torch.cuda.is_available() else "cpu",
-            )
-            for step in range(self._load_checkpoint(self._learner, version) + 1, version + 1):
-                self._learner.update(training_samples(read_json(self._run.step_file(step, "batch.json"))["scored"]))
+            self._learner = None  # Its memory is needed.
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            learner = Learner(self._run.recipe, Path(policy), self._teacher(), device)
+            for step in range(self._load_checkpoint(learner, version) + 1, version + 1):
+                stored = read_json(self._run.step_file(step, "batch.json"))["scored"]
+                learner.update(training_samples(stored, self._run.recipe))
+            self._learner = learner
         return self._learner
+
+    def _teacher(self) -> Path | None:
+        from configs.schema import Model
+        from trainer.pretrained import materialise
+
+        teacher = self._run.recipe.algorithm.teacher
+        return materialise(Model(path=teacher), self._run.home / "cache" / "models") if teacher else None
 
     def _load_checkpoint(self, learner: "Learner", version: int) -> int:
         """Load the newest whole checkpoint up to a version, and return its version, or 0 where there is none."""
@@ -148,8 +157,8 @@ class LearnerRank:
             remove(self._run.checkpoint(version))
 
 
-def training_samples(scored: Sequence[str]) -> "list[Sample]":
-    """Read scored samples in the learner's form."""
+def training_samples(scored: Sequence[str], recipe: Recipe) -> "list[Sample]":
+    """Read the scored samples that an update takes, in the learner's form."""
     from trainer.samples import Sample
 
     return [
@@ -160,6 +169,8 @@ def training_samples(scored: Sequence[str]) -> "list[Sample]":
             behaviour_logprobs=row["logprobs"],
             weights_version=row["weights_versions"][0],
             reward=row["reward"],
+            accuracy=json.loads(row["parts"]).get("accuracy"),
+            truncated=row["finish_reason"] == "length",
         )
-        for row in read_samples(scored)
+        for row in learnt_from(recipe, read_samples(scored))
     ]

@@ -3,30 +3,33 @@
 from collections.abc import Sequence
 from typing import Any
 
-import ray
-
 from configs.schema import Recipe
+from tasks.dataset.curriculum import observe
+from tasks.rollout.choice import PASS_RATES, pass_rates
 from tasks.rollout.samples import read_samples
-from tasks.runtime.cluster import find_actor
+from tasks.runtime.accelerator import vendor
+from tasks.runtime.cluster import ask, find_actor, offered
 from tasks.runtime.dispatch import stage
 from tasks.runtime.files import write_json
 from tasks.runtime.ledger import Receipt, Run, once
+from tasks.update.environment import learner_environment
 from tasks.update.metrics import batch_metrics
 from tasks.update.rank import LearnerRank
+
+TIMEOUT = 3600.0  # Seconds that a cold start or an update may take, the replay that it may need included.
+MARGIN = 60.0  # Seconds by which a task waits less for its actors than it may take, to end with their names.
+MEETING_TIMEOUT = 300.0  # Seconds for the ranks to meet; a rank that waits for a lost one is ended then.
 
 
 def learner_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, Any]]]:
     """Return the actors of a run's learner, one a rank, for `tasks.runtime.cluster.actors`."""
     settings = run.recipe.learner
-    # Waiting OpenMP threads would spin against the engine's. MKL's one code path gives the same bits whatever the
-    # alignment of the tensors, and is the fastest one on AMD's CPUs.
-    threads = str(settings.threads)
-    environment = {"env_vars": {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": threads, "MKL_CBWR": "AVX2"}}
-    options = {"num_cpus": settings.cpus, "num_gpus": settings.gpus, "runtime_env": environment}
+    environment = learner_environment(settings, vendor(offered()))
+    options = {"num_cpus": settings.cpus, "num_gpus": settings.gpus, "runtime_env": {"env_vars": environment}}
     return {name: (LearnerRank, {"run": run, "rank": rank}, options) for rank, name in enumerate(_names(run.recipe))}
 
 
-@stage(name="cold start", run_name="cold start", timeout=3600)
+@stage(name="cold start", run_name="cold start", timeout=TIMEOUT)
 def cold_start(run: Run, dataset: Receipt) -> Receipt:
     """Fine-tune the base policy on demonstrations, and write weights version 0.
 
@@ -36,15 +39,15 @@ def cold_start(run: Run, dataset: Receipt) -> Receipt:
 
     def make() -> Receipt:
         ranks = _ranks(run)
-        fitted: Any = ray.get(ranks[0].cold_start.remote(dataset["model"], dataset))
-        ray.get([rank.save_initial.remote(fitted["path"]) for rank in ranks])
+        (fitted,) = ask(ranks[:1], "cold_start", dataset["model"], dataset, timeout=TIMEOUT - MARGIN)
+        ask(ranks, "save_initial", fitted["path"], timeout=TIMEOUT - MARGIN)
         metrics = {f"cold_start/{name}": value for name, value in fitted["metrics"].items()}
         return {"path": fitted["path"], "metrics": metrics}
 
     return once(run.step_file(0, "policy.json"), make)
 
 
-@stage(name="update policy", run_name="update step {step}", timeout=3600)
+@stage(name="update policy", run_name="update step {step}", timeout=TIMEOUT)
 def update_policy(run: Run, step: int, policy: Receipt, scored: Sequence[Receipt]) -> Receipt:
     """Make one policy update of a step's scored samples.
 
@@ -56,8 +59,11 @@ def update_policy(run: Run, step: int, policy: Receipt, scored: Sequence[Receipt
     def make() -> Receipt:
         # The write-ahead log: from here on the update can be replayed.
         write_json(run.step_file(step, "batch.json"), {"scored": paths})
-        metrics, *_ = ray.get([rank.update.remote(step, policy["path"], paths) for rank in _ranks(run)])
-        return {"version": step, "metrics": {**batch_metrics(read_samples(paths), step - 1), **metrics}}
+        metrics, *_ = ask(_ranks(run), "update", step, policy["path"], paths, timeout=TIMEOUT - MARGIN)
+        samples = read_samples(paths)
+        if run.recipe.data.curriculum:
+            write_json(run.step_file(step, PASS_RATES), observe(pass_rates(run, step - 1), samples))
+        return {"version": step, "metrics": {**batch_metrics(samples, step - 1), **metrics}}
 
     receipt = once(run.step_file(step, "update.json"), make)
     tokens, seconds = receipt["metrics"]["policy/tokens"], receipt["seconds"]
@@ -73,8 +79,8 @@ def _ranks(run: Run) -> list[Any]:
     """Return the learner's ranks, met in one process group where there are several."""
     ranks = [find_actor(run.id, name) for name in _names(run.recipe)]
     if len(ranks) > 1:
-        groups = set(ray.get([rank.group.remote() for rank in ranks]))
+        groups = set(ask(ranks, "group", timeout=MEETING_TIMEOUT))
         if len(groups) > 1 or None in groups:
-            address = ray.get(ranks[0].address.remote())
-            ray.get([rank.join.remote(address, len(ranks)) for rank in ranks])
+            (address,) = ask(ranks[:1], "address", timeout=MEETING_TIMEOUT)
+            ask(ranks, "join", address, len(ranks), timeout=MEETING_TIMEOUT)
     return ranks

@@ -158,7 +158,9 @@ def test_mlflow_holds_one_finished_run_with_recipe_curves_samples_and_model(undi
     }  # fmt: skip
     assert expected <= found.data.metrics.keys()
     assert any(name.startswith("system/") for name in found.data.metrics)
-    assert {"recipe.yaml", "samples", "model", "curves.png"} <= {file.path for file in client.list_artifacts(run_id)}
+    assert {"recipe.yaml", "data_report.md", "samples", "model", "curves.png"} <= {
+        file.path for file in client.list_artifacts(run_id)
+    }
     assert client.get_model_version_by_alias("quickstart", "candidate").run_id == run_id
 
 

@@ -6,9 +6,10 @@ import mlflow
 import pytest
 
 from configs.loader import load_recipe
-from tasks.runtime.files import write_json
+from tasks.runtime.files import read_json, write_json
 from tasks.runtime.ledger import Run, commit, create_run
-from tasks.runtime.tracking import ALIAS, Tracker, tracking_uri
+from tasks.runtime.resume import go_on
+from tasks.runtime.tracking import ALIAS, COMMITTED, Tracker, tracking_uri
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +70,35 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run_and_repeats_no_point(run: 
     assert stored(run)[1].info.status == "FINISHED"
 
 
+def test_a_driver_that_died_between_sending_and_noting_it_leaves_no_point_twice(
+    run: Run,
+) -> None:
+    commit(run, 0, {"reward/mean": 0.1})
+    first = Tracker(run)
+    first.project()
+    client, found = stored(run)
+    client.set_tag(found.info.run_id, COMMITTED, "-1")  # As if it had died before.
+    (run.root / "mlflow.json").unlink()
+
+    Tracker(run).finish("FINISHED")
+
+    assert history(run, "reward/mean") == [(0, 0.1)]
+
+
+def test_a_setting_that_changed_in_mid_run_is_a_tag_and_the_parameter_stays(run: Run) -> None:
+    commit(run, 0, {})
+    first = Tracker(run)
+    first.finish("FAILED")
+
+    changed = go_on(run, ["steps=90"])
+    Tracker(changed).finish("FINISHED")
+    Tracker(go_on(changed, ["steps=90"])).finish("FINISHED")
+
+    data = stored(run)[1].data
+    assert data.tags["rl_post.changed.steps"] == f"{run.recipe.steps} → 90 after step 0"
+    assert data.params["steps"] == str(run.recipe.steps)
+
+
 def test_a_name_or_a_value_that_mlflow_refuses_costs_no_other_point(run: Run) -> None:
     commit(run, 0, {"good": 1.0, "bad@1": 2.0, "worse": float("nan")})
 
@@ -87,6 +117,7 @@ def test_what_could_not_be_sent_is_sent_when_the_tracker_is_back(
     commit(run, 0, {"reward/mean": 0.1})
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # Nothing listens on the discard port.
     tracker.project()
+    tracker.log_dataset({"path": "/data/prepared", "digest": "d1"})
     assert "Training goes on" in caplog.text
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
@@ -95,21 +126,25 @@ def test_what_could_not_be_sent_is_sent_when_the_tracker_is_back(
     tracker.finish("FINISHED")
 
     assert history(run, "reward/mean") == [(0, 0.1), (1, 0.2)]
+    inputs = stored(run)[1].inputs
+    assert inputs and [entry.dataset.digest for entry in inputs.dataset_inputs] == ["d1"]
 
 
-def test_a_table_of_samples_is_one_file_a_step(run: Run) -> None:
+def test_a_table_of_samples_is_one_file_a_step_and_sent_again_it_is_the_same(run: Run, tmp_path: Path) -> None:
     row = {"group": 0, "index": 1, "text": "<answer>3</answer>", "gold": "3", "reward": 1.0, "status": "right"}
     tracker = Tracker(run)
-    for step in (20, 40):
+    for step in (20, 40, 40):
         tracker.log_samples(step, [{**row, "finish_reason": "stop", "prompt_id": "q"}])
     tracker.finish("FINISHED")
 
     client, found = stored(run)
     files = [file.path for file in client.list_artifacts(found.info.run_id, "samples")]
     assert files == ["samples/step-000020.json", "samples/step-000040.json"]
+    folder = client.download_artifacts(found.info.run_id, "samples", str(tmp_path))
+    assert len(read_json(Path(folder) / "step-000040.json")["data"]) == 1
 
 
-def test_the_final_model_is_registered_with_an_alias(run: Run, tmp_path: Path) -> None:
+def test_the_final_model_is_registered_once_with_an_alias(run: Run, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     write_json(tmp_path / "config.json", {"model_type": "qwen3"})
     tracker = Tracker(run)
@@ -121,6 +156,6 @@ def test_the_final_model_is_registered_with_an_alias(run: Run, tmp_path: Path) -
     client, found = stored(run)
     version = client.get_model_version_by_alias("a-model", ALIAS)
     assert version.run_id == found.info.run_id
-    assert int(version.version) == 2
+    assert int(version.version) == 1
     folder = client.download_artifacts(found.info.run_id, "model", str(tmp_path))
     assert (Path(folder) / "model.safetensors").read_bytes() == b"weights"

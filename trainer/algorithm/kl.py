@@ -5,20 +5,24 @@ All take policy_logprobs and reference_logprobs [B, T] (float, nats) and mask [B
 k3 = exp(d) - d - 1.
 """
 
-import torch
+from collections.abc import Callable
+
 from torch import Tensor
 
-from trainer.algorithm.losses import MAX_LOG_RATIO
+from configs.algorithm import KlName
+from trainer.algorithm.ratios import MAX_LOG_RATIO, exp, log_ratio
+
+Estimator = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def k1(policy_logprobs: Tensor, reference_logprobs: Tensor, mask: Tensor) -> Tensor:
-    """-d: unbiased, of high variance, negative for half of the tokens."""
-    return -_difference(policy_logprobs, reference_logprobs, mask)
+    """-d: unbiased, of high variance, negative for half of the tokens. Its own gradient has mean 0."""
+    return -log_ratio(reference_logprobs, policy_logprobs, mask)
 
 
 def k2(policy_logprobs: Tensor, reference_logprobs: Tensor, mask: Tensor) -> Tensor:
     """d²/2: biased, of low variance; its gradient is an unbiased one of the KL."""
-    return _difference(policy_logprobs, reference_logprobs, mask).square() / 2
+    return log_ratio(reference_logprobs, policy_logprobs, mask).square() / 2
 
 
 def k3(policy_logprobs: Tensor, reference_logprobs: Tensor, mask: Tensor) -> Tensor:
@@ -26,9 +30,23 @@ def k3(policy_logprobs: Tensor, reference_logprobs: Tensor, mask: Tensor) -> Ten
 
     d is clamped above at 20 so that exp stays finite; a clamped token has no gradient.
     """
-    difference = _difference(policy_logprobs, reference_logprobs, mask).clamp(max=MAX_LOG_RATIO)
+    difference = log_ratio(reference_logprobs, policy_logprobs, mask).clamp(max=MAX_LOG_RATIO)
     return difference.expm1() - difference
 
 
-def _difference(policy_logprobs: Tensor, reference_logprobs: Tensor, mask: Tensor) -> Tensor:
-    return torch.where(mask, reference_logprobs - policy_logprobs, 0.0)
+ESTIMATORS: dict[KlName, Estimator] = {"k1": k1, "k2": k2, "k3": k3}
+
+
+def with_unbiased_gradient(kl: Tensor, policy_logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor) -> Tensor:
+    """A k1 or k3 estimate times policy/behaviour probability (DeepSeek-V3.2, arXiv 2512.02556, equation 7).
+
+    With gradients through both factors, the mean over samples of the behaviour policy is the KL and its gradient the
+    gradient of the KL, while k3's own gradient is that of KL(reference || policy) on policy, and unbounded.
+
+    Args:
+        kl: [B, T], with gradient.
+        policy_logprobs: [B, T], with gradient.
+        behaviour_logprobs: [B, T], of the policy that sampled.
+        mask: [B, T] bool.
+    """
+    return exp(log_ratio(policy_logprobs, behaviour_logprobs, mask)) * kl

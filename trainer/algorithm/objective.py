@@ -1,13 +1,40 @@
-"""The objective of one micro-batch: surrogate loss, KL penalty, and what to report of them."""
+"""The objective of one micro-batch: loss, correction, KL penalty, and what to report of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from configs.algorithm import Algorithm
-from trainer.algorithm.aggregate import token_mean
-from trainer.algorithm.kl import k3
-from trainer.algorithm.losses import MAX_LOG_RATIO, clipped_surrogate
+from trainer.algorithm import ratios
+from trainer.algorithm.aggregate import AGGREGATIONS, Normaliser, token_mean
+from trainer.algorithm.corrections import Weights, correct
+from trainer.algorithm.kl import ESTIMATORS, with_unbiased_gradient
+from trainer.algorithm.losses import LOSSES
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Whole sequences of a micro-batch; every tensor is [B, T].
+
+    Attributes:
+        policy_logprobs: float, with gradient.
+        behaviour_logprobs: float; the engine's at sampling time.
+        old_logprobs: float; the learner's before the first epoch, or the behaviour log-probs if `old_policy` says so.
+        entropy: float, nats; for the report only.
+        advantages: float.
+        mask: bool; the tokens to learn from.
+        reference_logprobs: float; None where there is no reference, and no KL is reported.
+    """
+
+    policy_logprobs: Tensor
+    behaviour_logprobs: Tensor
+    old_logprobs: Tensor
+    entropy: Tensor
+    advantages: Tensor
+    mask: Tensor
+    reference_logprobs: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -25,53 +52,78 @@ class Objective:
     maxima: dict[str, Tensor]
 
 
-def grpo(
-    policy_logprobs: Tensor,
-    behaviour_logprobs: Tensor,
-    reference_logprobs: Tensor | None,
-    entropy: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    token_count: int,
-    algorithm: Algorithm,
-) -> Objective:
-    """GRPO (arXiv 2402.03300, equation 3) with token-mean aggregation: clipped surrogate + β k3.
+def policy_objective(inputs: Inputs, normaliser: Normaliser, algorithm: Algorithm) -> Objective:
+    """Aggregate of importance weight x loss + coefficient x KL.
 
     Args:
-        policy_logprobs: [B, T] float, with gradient.
-        behaviour_logprobs: [B, T] float.
-        reference_logprobs: [B, T] float, or None where no reference is kept: no KL is reported, and the KL
-            coefficient must be 0.
-        entropy: [B, T] float, nats; for the report only.
-        advantages: [B] float.
-        mask: [B, T] bool; the tokens to learn from.
-        token_count: trained tokens of the whole optimizer batch.
-        algorithm: clip range and KL coefficient.
+        inputs: the micro-batch.
+        normaliser: counts of the whole optimizer batch.
+        algorithm: the recipe's settings.
     """
-    surrogate = clipped_surrogate(
-        policy_logprobs,
-        behaviour_logprobs,
-        advantages[:, None],
-        mask,
-        clip_low=algorithm.clip_low,
-        clip_high=algorithm.clip_high,
-    )
-    gap = surrogate.log_ratio.abs()
-    loss = surrogate.loss
+    mask, policy = inputs.mask, inputs.policy_logprobs
+    token = LOSSES[algorithm.loss](policy, inputs.old_logprobs, inputs.advantages, mask, algorithm)
+    weights = _weights(inputs, algorithm)
+    loss = torch.where(weights.rejected, 0.0, token.loss * weights.used)
+    gap = token.log_ratio.abs()
     report = {
-        "entropy": entropy.detach(),
-        "ratio_mean": surrogate.ratio,
-        "clip_share": surrogate.clipped.float(),
-        "clamp_share": (gap > MAX_LOG_RATIO).float(),
+        "entropy": inputs.entropy.detach(),
+        "ratio_mean": token.ratio,
+        "clip_share": token.clipped.float(),
+        "clamp_share": (gap > ratios.MAX_LOG_RATIO).float(),
         "logprob_gap_mean": gap,
+        "importance_mean": weights.raw,
+        "importance_square_mean": weights.raw.square(),
+        "importance_used_mean": weights.used,
+        "importance_used_square_mean": weights.used.square(),
+        "importance_truncated_share": weights.truncated.float(),
+        "importance_rejected_share": weights.rejected.float(),
     }
-    if reference_logprobs is not None:
-        kl = k3(policy_logprobs, reference_logprobs, mask)
-        loss = loss + algorithm.kl_coefficient * kl
+    if inputs.reference_logprobs is not None:
+        kl = ESTIMATORS[algorithm.kl.estimator](policy, inputs.reference_logprobs, mask)
         report["kl"] = kl.detach()
-    report["loss"] = loss.detach()
+        if algorithm.kl_in_loss:
+            if algorithm.kl.unbiased_gradient:
+                kl = with_unbiased_gradient(kl, policy, inputs.behaviour_logprobs, mask)
+            loss = loss + algorithm.kl.coefficient * kl
+    total = AGGREGATIONS[algorithm.aggregation](loss, mask, normaliser)
+    means = {name: token_mean(values, mask, normaliser) for name, values in report.items()}
     return Objective(
-        loss=token_mean(loss, mask, token_count),
-        means={name: token_mean(values, mask, token_count) for name, values in report.items()},
-        maxima={"logprob_gap_max": gap.max()},
+        loss=total,
+        means=means | {"loss": total.detach()},
+        maxima={
+            "logprob_gap_max": _largest(gap, mask),
+            "importance_max": _largest(weights.raw, mask),
+            "importance_used_max": _largest(weights.used, mask),
+        },
     )
+
+
+def metrics(means: Mapping[str, float], maxima: Mapping[str, float]) -> dict[str, float]:
+    """Metrics of an optimizer batch from the sums of `means` and the largest of `maxima` over its micro-batches.
+
+    The squares, which were there because they add up, become effective sample sizes as a share of the tokens, 0 to 1:
+    mean(w)² / mean(w²) (L. Kish, 1965), 0 where nothing is left.
+    """
+    result = {**means, **maxima}
+    for name in ("importance", "importance_used"):
+        square = result.pop(f"{name}_square_mean")
+        result[f"{name}_ess"] = result[f"{name}_mean"] ** 2 / square if square > 0 else 0.0
+    return result
+
+
+def _weights(inputs: Inputs, algorithm: Algorithm) -> Weights:
+    policy = inputs.policy_logprobs.detach()
+    # Decoupled PPO (arXiv 2110.00641, section 3): the loss has policy/old, the weight has old/behaviour.
+    learner = inputs.old_logprobs if algorithm.needs_old else policy
+    return correct(
+        ratios.log_ratio(learner, inputs.behaviour_logprobs, inputs.mask),
+        ratios.log_ratio(inputs.behaviour_logprobs, policy, inputs.mask),
+        inputs.advantages,
+        inputs.mask,
+        algorithm.correction,
+    )
+
+
+def _largest(values: Tensor, mask: Tensor) -> Tensor:
+    """Largest of the trained tokens' values, none of which is negative; 0 without any."""
+    return torch.cat([torch.where(mask, values, 0.0).flatten(), values.new_zeros(1)]).max()

@@ -1,8 +1,10 @@
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.dataset.order import prompts_of_step
+from tasks.dataset.order import prompts_of_step, weighted_prompts_of_step
 
 
 def epoch(seed: int, number: int, prompts: int, prompts_per_step: int) -> list[int]:
@@ -43,3 +45,30 @@ def test_the_prompts_left_out_differ_from_epoch_to_epoch():
 def test_a_step_larger_than_the_dataset_is_refused():
     with pytest.raises(ValueError, match="8 prompts can't be drawn from 3"):
         prompts_of_step(0, 0, 3, 8)
+
+
+@given(st.integers(0, 2**31), st.integers(0, 99), st.lists(st.floats(1e-9, 1), min_size=1, max_size=30), st.data())
+def test_a_weighted_step_has_different_prompts_and_is_always_the_same(
+    seed: int, step: int, weights: list[float], data: st.DataObject
+):
+    count = data.draw(st.integers(1, len(weights)))
+    drawn = weighted_prompts_of_step(seed, step, weights, count)
+    assert len(set(drawn)) == count and set(drawn) <= set(range(len(weights)))
+    assert weighted_prompts_of_step(seed, step, weights, count) == drawn
+
+
+def test_heavier_prompts_come_more_often():
+    counts = Counter(weighted_prompts_of_step(0, step, [1.0, 0.5, 0.25, 0.25], 1)[0] for step in range(4000))
+    # Shares 1/2, 1/4, 1/8, 1/8, give or take four standard deviations of the largest: sqrt(4000 * 0.25) = 31.6.
+    assert [abs(counts[i] - expected) < 127 for i, expected in enumerate([2000, 1000, 500, 500])] == [True] * 4
+
+
+def test_prompts_left_out_come_only_when_the_others_run_out():
+    weights = [1e-9, 1.0, 1e-9, 0.1, 1.0]
+    assert all(set(weighted_prompts_of_step(0, step, weights, 3)) == {1, 3, 4} for step in range(200))
+    assert set(weighted_prompts_of_step(0, 0, weights, 5)) == set(range(5))
+
+
+def test_a_weighted_step_larger_than_the_dataset_is_refused():
+    with pytest.raises(ValueError, match="8 prompts can't be drawn from 3"):
+        weighted_prompts_of_step(0, 0, [1.0] * 3, 8)

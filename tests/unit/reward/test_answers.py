@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.reward.answers import find_answers
+from tasks.reward.answers import find_answers, is_prose
 
 
 @pytest.mark.parametrize(
@@ -97,3 +97,32 @@ def test_a_cut_response_has_no_answer_unless_it_is_enclosed(response: str):
 @given(st.text() | st.text(r"<>/answerthink\boxed{}#*: 12", max_size=80), st.booleans())
 def test_no_response_raises_or_gives_an_empty_answer(response: str, cut: bool):
     assert all(find_answers(response, cut)) and len(find_answers(response, cut)) <= 2
+
+
+@pytest.mark.parametrize(
+    ("response", "readings"),
+    [
+        (r"So the answer is $\frac{1}{2}$.", [r"\frac{1}{2}"]),
+        (r"It is \(x\), then \[ \sqrt{2} \]", [r"\sqrt{2}"]),
+        ("The point is $(1, 2)$ as we saw", ["(1, 2)"]),
+        ("Thus $x = 5$", ["x = 5", "5"]),
+        (r"Thus $5\text{ cm}$", [r"5\text{ cm}", "5"]),
+        (r"\frac{1}{2} it is", [r"\frac{1}{2} it is"]),
+        ("It costs $5 and later $6", ["It costs $5 and later $6", "6"]),
+        ("It costs $7.50.", ["It costs $7.50.", "7.50"]),
+    ],
+)
+def test_of_mathematics_in_a_text_the_last_is_the_answer_and_no_number_is_taken_out_of_latex(
+    response: str, readings: list[str]
+):
+    assert find_answers(response) == readings
+
+
+@pytest.mark.parametrize("text", ["She has 5 apples", "3 or 4", "seven, eight"])
+def test_a_sentence_is_prose(text: str):
+    assert is_prose(text)
+
+
+@pytest.mark.parametrize("text", ["x + y", r"\frac{a}{b}", r"5\text{ square metres}", "42 apples", "sin x", r"x \or y"])
+def test_an_expression_is_not_prose(text: str):
+    assert not is_prose(text)

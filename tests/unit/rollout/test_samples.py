@@ -20,6 +20,7 @@ def row(index: int, reward: float | None) -> dict:
         "finish_reason": "stop",
         "seed": 2**31 - 1,
         "text": "<think></think><answer>3</answer>",
+        "question": "1+1=?",
         "source": "arithmetic",
         "gold": "3",
         "metadata": "{}",

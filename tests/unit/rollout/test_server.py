@@ -48,10 +48,16 @@ def test_gpus_of_an_engine_become_tensor_parallelism():
     assert not any("cpu" in word for word in command)
 
 
-def test_amd_uses_triton_attention_and_no_aiter():
-    amd = spec("amd", Engine(gpus=1))
+def test_a_deterministic_amd_server_uses_triton_attention_and_no_aiter():
+    amd = spec("amd", Engine(gpus=1, deterministic=True))
     assert "--attention-backend=triton" in amd.command
     assert amd.env["SGLANG_USE_AITER"] == "0"
+
+
+def test_a_fast_amd_server_uses_aiter_and_the_attention_that_sglang_chooses():
+    amd = spec("amd", Engine(gpus=1, deterministic=False))
+    assert not any(word.startswith("--attention-backend") for word in amd.command)
+    assert amd.env["SGLANG_USE_AITER"] == "1"
 
 
 def test_seeds_are_honoured_only_where_the_recipe_asks():

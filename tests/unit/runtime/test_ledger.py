@@ -1,12 +1,16 @@
 """The run directory holds whole files only, commits each step once, and knows where to go on."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from configs.errors import UserError
 from configs.loader import load_recipe
+from tasks.rollout.samples import SCORED, write_samples
+from tasks.runtime import files
 from tasks.runtime.files import sha256, whole_file, write_json
 from tasks.runtime.ledger import Run, commit, committed_steps, create_run, once, open_run, read_commit
 
@@ -26,6 +30,46 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
 
     assert json.loads(target.read_text()) == {"old": 1}
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
+def test_a_full_or_read_only_disk_is_named_and_the_old_file_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    target = tmp_path / "a.json"
+    write_json(target, {"old": 1})
+
+    def fail(path: Path) -> None:
+        raise OSError(code, os.strerror(code), str(path))
+
+    monkeypatch.setattr(files, "sync", fail)
+    with pytest.raises(UserError, match=rf"can't write .*a\.json: {os.strerror(code)}.*rl-post resume"):
+        write_json(target, {"new": 1})
+
+    assert json.loads(target.read_text()) == {"old": 1}
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_samples_for_which_there_is_no_room_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "Error writing bytes to file")  # As pyarrow says it, without the file's name.
+
+    monkeypatch.setattr("pyarrow.parquet.write_table", no_room)
+    with pytest.raises(UserError, match=r"can't write .*scored\.parquet: No space left"):
+        write_samples(tmp_path / "scored.parquet", [], SCORED)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_is_on_the_disk_before_its_name_and_the_name_before_the_writer_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, seen = tmp_path / "a.json", []
+    monkeypatch.setattr(files, "sync", lambda path: seen.append((path == tmp_path, target.exists())))
+
+    write_json(target, {})
+
+    assert seen == [(False, False), (True, True)]  # (is the folder, has the name)
 
 
 def test_a_run_that_was_created_opens_as_the_same_run(run: Run) -> None:
@@ -84,6 +128,7 @@ def test_a_commit_holds_the_hash_of_every_file_of_its_step(run: Run) -> None:
     commit(run, 1, {"reward/mean": 0.5})
 
     record = read_commit(run, 1)
+    assert record.pop("time") > 0
     assert record == {"step": 1, "metrics": {"reward/mean": 0.5}, "files": {"scored-00.parquet": sha256(sample)}}
 
 
@@ -100,3 +145,34 @@ def test_only_committed_steps_count(run: Run) -> None:
     write_json(run.step_file(2, "update.json"), {})
 
     assert committed_steps(run) == [0, 1]
+
+
+def test_folders_of_strangers_are_neither_steps_nor_checkpoints(run: Run) -> None:
+    commit(run, 1, {})
+    for name in ("foo", "1", "000001.bak", "-00001"):
+        write_json(run.root / "steps" / name / "commit.json", {})
+        write_json(run.root / "checkpoints" / name / "manifest.json", {})
+    write_json(run.checkpoint(1) / "manifest.json", {})
+
+    assert committed_steps(run) == [1]
+    assert run.checkpoints() == [1]
+
+
+@pytest.mark.parametrize("harm", ["truncated", "missing"])
+def test_a_file_that_was_damaged_after_its_receipt_is_made_again(
+    run: Run, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = run.step_file(1, "rollout-00.parquet")
+
+    def make() -> dict:
+        write_samples(file, [], SCORED)
+        return {"path": str(file)}
+
+    once(run.step_file(1, "rollout-00.json"), make)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-3]) if harm == "truncated" else file.unlink()
+
+    once(run.step_file(1, "rollout-00.json"), make)
+
+    assert file.read_bytes() == whole
+    assert "rollout-00.parquet is missing or damaged" in caplog.text

@@ -1,11 +1,14 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from configs.schema import Recipe
+from trainer.learner import Learner
 from trainer.samples import Sample
 from trainer.tiny_policy import build_tokenizer
 
@@ -38,6 +41,31 @@ def policy_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def coin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy with an output layer of its own over four tokens, whose logits are 0.
+
+    Fewer tokens are not enough for the check that loading makes.
+    """
+    folder = tmp_path_factory.mktemp("coin")
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=4,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=8,
+        tie_word_embeddings=False,
+    )
+    model = Qwen3ForCausalLM(config)
+    torch.nn.init.zeros_(model.lm_head.weight)
+    model.save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def make_samples() -> Callable[..., list[Sample]]:
     """Groups of four samples of different lengths, the last of each group not scorable."""
 
@@ -51,5 +79,16 @@ def make_samples() -> Callable[..., list[Sample]]:
                 logprobs = [-4.0 + rng.uniform(-0.5, 0.5) for _ in response]
                 samples.append(Sample(f"q{group}", prompt, response, logprobs, 0, reward))
         return samples
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_learner(policy_dir: Path) -> Callable[..., Learner]:
+    """A learner of a recipe whose sections are given as mappings."""
+
+    def make(*, start: Path = policy_dir, teacher: Path | None = None, **sections: Any) -> Learner:
+        optimizer = {"learning_rate": 1e-3, **sections.pop("optimizer", {})}
+        return Learner(Recipe(name="test", optimizer=optimizer, **sections), start, teacher)  # pyright: ignore[reportArgumentType]
 
     return make

@@ -1,24 +1,39 @@
-from math import log
+import copy
+from collections.abc import Sequence
+from math import cos, log
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
+    BloomConfig,
     Gemma2Config,
-    Gemma2ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
-    GPT2LMHeadModel,
+    GptOssConfig,
+    LlamaConfig,
+    MambaConfig,
+    MistralConfig,
+    PreTrainedConfig,
     PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+    RecurrentGemmaConfig,
 )
 
-from trainer import policy
+from configs.errors import UserError
+from trainer import policy, scoring
 from trainer.batches import collate
-from trainer.policy import Policy, score
+from trainer.packing import PromptResponse
+from trainer.policy import Policy
 
 
 class Bigram(nn.Module):
@@ -29,7 +44,10 @@ class Bigram(nn.Module):
         self.head = nn.Linear(len(probabilities), len(probabilities), bias=False)
         self.head.weight.data = probabilities.log().T
 
-    def base_model(self, input_ids: Tensor, use_cache: bool) -> SimpleNamespace:
+    def set_attn_implementation(self, name: str) -> None:
+        pass  # it attends to nothing
+
+    def base_model(self, input_ids: Tensor, **options: object) -> SimpleNamespace:
         return SimpleNamespace(last_hidden_state=nn.functional.one_hot(input_ids, len(self.head.weight)).float())
 
     def get_output_embeddings(self) -> nn.Module:
@@ -47,59 +65,162 @@ def test_a_response_token_is_scored_by_the_token_before_it_and_the_first_by_the_
     assert logprobs[0].tolist() == pytest.approx([log(0.2 / 0.5), log(0.4 / 0.7)])
 
 
-@pytest.mark.parametrize(("temperature", "logprob"), [(0.6, -0.202573), (0.5, -0.142932), (1.0, -0.407606)])
-def test_logits_are_divided_by_the_sampling_temperature(temperature: float, logprob: float):
-    logprobs, _ = score(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]), temperature)
-
-    assert logprobs.item() == pytest.approx(logprob, abs=1e-6)
-
-
-def test_log_probs_of_bfloat16_logits_are_float32():
-    logits = torch.tensor([[10, 9.9, 0, -3]], dtype=torch.bfloat16)
-
-    logprobs, _ = score(logits, torch.tensor([0]), 1.0)
-
-    assert logprobs.dtype == torch.float32
-    # 9.9 is 9.875 in bfloat16: -ln(1 + e^-0.125 + e^-10 + e^-13); a softmax in bfloat16 gives -0.632813.
-    assert logprobs.item() == pytest.approx(-0.632624, abs=1e-6)
+# Every pair of a prompt and a response, in groups of unequal sizes; one response is empty.
+PROMPTS = [[1, 2, 3, 4, 5], [6], [1, 2]]
+RESPONSES = [[3, 4, 5, 6, 7, 8, 9], [5], [], [2, 2, 2], [8, 1]]
+SEQUENCES = [(prompt, response) for prompt in PROMPTS for response in RESPONSES][:-2]
+TEMPERATURE = 0.7
 
 
-def test_log_probs_are_never_above_zero():
-    logprobs, _ = score(torch.tensor([[1000.0, -1000.0], [3.0, -20.0]]), torch.tensor([0, 0]), 0.1)
-
-    assert logprobs.max().item() <= 0
-
-
-def test_entropy_is_that_of_the_distribution_at_the_temperature():
-    _, entropy = score(torch.tensor([[0.0, 0.0], [log(9), 0.0]]), torch.tensor([0, 0]), 1.0)
-
-    assert entropy.tolist() == pytest.approx([log(2), -(0.9 * log(0.9) + 0.1 * log(0.1))])
-
-
-def test_padding_changes_no_log_prob_even_with_learned_positions(tmp_path: Path):
+def tiny(config_class: type[PreTrainedConfig], **options: Any) -> PreTrainedModel:
+    """A random model with two layers, in evaluation mode."""
     torch.manual_seed(0)
-    GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=16, n_layer=2, n_head=2, initializer_range=0.5)).save_pretrained(
-        tmp_path
+    sizes = {
+        "vocab_size": 20,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "initializer_range": 0.5,
+    }
+    return AutoModelForCausalLM.from_config(config_class(**sizes | options)).eval()
+
+
+def naive(model: PreTrainedModel, sequences: Sequence[PromptResponse]) -> Tensor:
+    """Log-probs of all response tokens [N], by the model's own forward pass on one sequence at a time."""
+    parts = []
+    for prompt, response in sequences:
+        logits = cast(Any, model)(torch.tensor([prompt + response])).logits[0]
+        logprobs = (logits / TEMPERATURE).log_softmax(-1)[len(prompt) - 1 : -1]
+        parts.append(logprobs[range(len(response)), response])
+    return torch.cat(parts)
+
+
+def weighted_gradient(model: PreTrainedModel, logprobs: Tensor, weights: Tensor) -> Tensor:
+    """Flat gradient of the weighted sum of the log-probs."""
+    gradients = torch.autograd.grad((logprobs * weights).sum(), list(model.parameters()))
+    return torch.cat([gradient.flatten() for gradient in gradients])
+
+
+def weights_of(sequences: Sequence[PromptResponse]) -> Tensor:
+    """A weight of each response token [N] that doesn't depend on where its sequence stands."""
+    return torch.tensor(
+        [
+            cos(len(prompt) + 7 * position + token)
+            for prompt, response in sequences
+            for position, token in enumerate(response)
+        ],
+        dtype=torch.float64,
     )
-    gpt2 = policy.load(tmp_path, temperature=1.0, dtype="float32")
-    short, long = ([1, 2], [3, 4]), ([5] * 6, [6, 7, 8, 9])
-
-    together, entropy = gpt2(collate([short, long]))
-    alone, _ = gpt2(collate([short]))
-
-    torch.testing.assert_close(together[0, :2], alone[0], atol=1e-5, rtol=0)
-    assert together[0, 2:].tolist() == entropy[0, 2:].tolist() == [0, 0]
 
 
-def test_log_probs_agree_with_the_model_s_full_logits(policy_dir: Path):
+@pytest.fixture(scope="module", params=[LlamaConfig, GPT2Config])
+def doubles(request: pytest.FixtureRequest) -> tuple[PreTrainedModel, Policy]:
+    """A model in float64 for its own forward pass, and a policy with a copy of it."""
+    model = tiny(request.param).double()
+    return model, Policy(copy.deepcopy(model), TEMPERATURE, "float32")
+
+
+@settings(max_examples=25, deadline=None)
+@given(order=st.permutations(range(len(SEQUENCES))), parts=st.integers(1, len(SEQUENCES)), chunk=st.integers(1, 60))
+def test_log_probs_and_gradients_are_exact_under_any_packing_sharing_splitting_order_and_chunks(
+    doubles: tuple[PreTrainedModel, Policy], order: list[int], parts: int, chunk: int
+):
+    model, policy_ = doubles
+    logprobs: dict[int, Tensor] = {}
+    gradient = torch.zeros(1, dtype=torch.float64)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(scoring.CHUNK_BYTES, "cpu", chunk * 20 * 4)
+        for part in (order[start::parts] for start in range(parts)):  # in the last case, each sequence is alone
+            sequences = [SEQUENCES[index] for index in part]
+            tokens = collate(sequences)
+            values = policy_(tokens)[0][tokens.response_mask]
+            gradient = gradient + weighted_gradient(policy_.model, values, weights_of(sequences))
+            lengths = [len(response) for _, response in sequences]
+            logprobs |= dict(zip(part, values.detach().split(lengths), strict=True))
+
+    naive_logprobs = naive(model, SEQUENCES)
+    naive_gradient = weighted_gradient(model, naive_logprobs, weights_of(SEQUENCES))
+    ours = torch.cat([logprobs[index] for index in range(len(SEQUENCES))])
+    torch.testing.assert_close(ours, naive_logprobs.detach(), atol=1e-6, rtol=0)
+    assert (gradient - naive_gradient).norm() / naive_gradient.norm() < 1e-6
+
+
+STANDARD = {
+    "llama": (LlamaConfig, {}),
+    "qwen2": (Qwen2Config, {}),
+    "qwen3": (Qwen3Config, {"head_dim": 8, "tie_word_embeddings": True}),
+    "mistral with a window of 3 tokens": (MistralConfig, {"sliding_window": 3, "head_dim": 8}),
+    "gemma 3 with windows in every other layer": (
+        Gemma3TextConfig,
+        {"sliding_window": 3, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]},
+    ),
+    "gpt-2 with learned positions": (GPT2Config, {}),
+    "mixture of experts": (
+        Qwen3MoeConfig,
+        {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "head_dim": 8},
+    ),
+}
+
+
+@pytest.mark.parametrize(("config_class", "options"), STANDARD.values(), ids=STANDARD)
+def test_log_probs_and_gradients_agree_with_the_full_logits_of_standard_architectures(
+    config_class: type[PreTrainedConfig], options: dict[str, Any]
+):
+    model = tiny(config_class, **options)
+    tokens = collate(SEQUENCES)
+    weights = weights_of(SEQUENCES).float()
+
+    packed = Policy(copy.deepcopy(model), TEMPERATURE, "float32")
+    logprobs = packed(tokens)[0][tokens.response_mask]
+
+    naive_logprobs = naive(model, SEQUENCES)
+    torch.testing.assert_close(logprobs, naive_logprobs, atol=1e-5, rtol=0)
+    gradient = weighted_gradient(packed.model, logprobs, weights)
+    naive_gradient = weighted_gradient(model, naive_logprobs, weights)
+    assert (gradient - naive_gradient).norm() / naive_gradient.norm() < 1e-5
+
+
+def test_the_same_call_gives_the_same_bits(policy_dir: Path):
+    tokens = collate(SEQUENCES)
+    loaded = policy.load(policy_dir, temperature=1.0, dtype="float32")
+
+    def call() -> tuple[Tensor, Tensor]:
+        logprobs = loaded(tokens)[0][tokens.response_mask]
+        return logprobs, weighted_gradient(loaded.model, logprobs, weights_of(SEQUENCES))
+
+    assert all(torch.equal(first, again) for first, again in zip(call(), call(), strict=True))
+
+
+def test_values_of_tokens_that_are_not_responses_are_zero(policy_dir: Path):
+    tokens = collate([([1], [2, 3]), ([1], [2])])
+
+    for rows in policy.load(policy_dir, temperature=1.0, dtype="float32")(tokens):
+        assert (rows != 0).tolist() == [[True, True], [True, False]]
+
+
+def test_hidden_states_are_those_that_predict_the_response_tokens(policy_dir: Path):
     model = AutoModelForCausalLM.from_pretrained(policy_dir)
     prompt, response = [1, 2, 3], [4, 5, 6]
+    expected = model.model(torch.tensor([prompt + response])).last_hidden_state[0, 2:5]
 
-    logprobs, _ = policy.load(policy_dir, temperature=0.7, dtype="float32")(collate([(prompt, response)]))
+    actual = policy.load(policy_dir, temperature=1.0, dtype="float32").hidden_states(collate([(prompt, response)]))
 
-    full = (model(torch.tensor([prompt + response])).logits[0] / 0.7).log_softmax(-1)
-    expected = torch.stack([full[2, 4], full[3, 5], full[4, 6]])
-    torch.testing.assert_close(logprobs[0], expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
+
+
+def test_gradient_checkpointing_of_the_model_s_layers_changes_no_gradient():
+    tokens, weights = collate(SEQUENCES), weights_of(SEQUENCES)
+    plain = Policy(tiny(LlamaConfig), TEMPERATURE, "float32")
+    expected = weighted_gradient(plain.model, plain(tokens)[0][tokens.response_mask], weights)
+
+    plain.model.gradient_checkpointing_enable()
+    plain.model.train()  # it has no dropout
+    actual = weighted_gradient(plain.model, plain(tokens)[0][tokens.response_mask], weights)
+
+    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-5)
 
 
 def test_bfloat16_is_for_the_forward_pass_and_weights_stay_float32(policy_dir: Path):
@@ -141,20 +262,37 @@ def test_a_saved_folder_has_all_that_an_engine_needs(policy_dir: Path, tmp_path:
     assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= names
 
 
-def test_an_architecture_that_changes_its_logits_after_the_output_layer_is_refused(tmp_path: Path):
-    torch.manual_seed(0)
-    config = Gemma2Config(
-        vocab_size=20,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        initializer_range=1.0,
-        final_logit_softcapping=2.0,
-    )
-    Gemma2ForCausalLM(config).save_pretrained(tmp_path)
+UNSUPPORTED = {
+    "soft-capped logits": (
+        Gemma2Config,
+        {"final_logit_softcapping": 2.0, "attn_logit_softcapping": None},
+        "Gemma2ForCausalLM changes its logits after the output layer",
+    ),
+    "soft-capped attention": (
+        Gemma2Config,
+        {"final_logit_softcapping": None},
+        "Gemma2Attention uses softcap in its attention",
+    ),
+    "recurrent layers": (MambaConfig, {}, "MambaForCausalLM has layers of type linear_attention"),
+    "recurrent layers that the configuration does not name so": (
+        RecurrentGemmaConfig,
+        {"lru_width": 16, "attention_window_size": 8},
+        "RecurrentGemmaForCausalLM can't be packed: .* as recurrent layers don't",
+    ),
+    "attention sinks": (
+        GptOssConfig,
+        {"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 8},
+        "GptOssAttention uses s_aux in its attention",
+    ),
+    "attention of its own": (BloomConfig, {}, "BloomForCausalLM has an attention of its own"),
+}
 
-    with pytest.raises(ValueError, match="Gemma2ForCausalLM changes its logits"):
+
+@pytest.mark.parametrize(("config_class", "options", "reason"), UNSUPPORTED.values(), ids=UNSUPPORTED)
+def test_an_architecture_that_can_not_be_packed_is_refused_with_the_reason(
+    config_class: type[PreTrainedConfig], options: dict[str, Any], reason: str, tmp_path: Path
+):
+    tiny(config_class, **options).save_pretrained(tmp_path)
+
+    with pytest.raises(UserError, match=f"{reason}.*choose another architecture"):
         policy.load(tmp_path, temperature=1.0, dtype="float32")

@@ -1,0 +1,27 @@
+"""`rl-post data`: prepare a recipe's prompts and show what came of them, without a cluster, a server or an engine."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from configs.loader import load_recipe
+from flows.checks import local_gpus
+from tasks.dataset.prepare import prepare
+from tasks.dataset.report import markdown
+from tasks.dataset.store import read_report
+from tasks.runtime.ledger import home
+from trainer.pretrained import materialise
+
+
+def show_data(name: str, overrides: Sequence[str], console: Console) -> None:
+    """Prepare the prompts of a recipe, as its runs will find them, and print the data report.
+
+    Raises:
+        UserError: a mistake in the recipe, its data or its model.
+    """
+    recipe = load_recipe(name, overrides, local_gpus())
+    cache = home() / "cache"
+    receipt = prepare(recipe, materialise(recipe.model, cache / "models"), cache / "datasets")
+    console.print(Markdown(markdown(read_report(receipt.path))))
+    console.print(f"{receipt.train_rows} training and {receipt.eval_rows} evaluation prompts in {receipt.path}")

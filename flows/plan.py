@@ -1,0 +1,140 @@
+"""What a recipe would start on a cluster, which need not be there: processes, devices, commands, memory."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from configs.loader import dump_yaml
+from configs.schema import Recipe
+from tasks.rollout.server import launch_spec
+from tasks.runtime.cluster import needed
+from tasks.runtime.devices import device_environment
+from tasks.runtime.machines import GPUS, Cluster
+from tasks.runtime.memory import Demand, cached_tokens, engine_demand, learner_demand, publication_demand
+from tasks.runtime.placement import Placed, place
+from tasks.update.environment import learner_environment
+from trainer.model_shape import ModelShape, model_shape
+
+GIB = 2**30
+USUAL_HOST_MEMORY = 2048 * GIB
+"""What nodes of eight GPUs are commonly sold with."""
+FIRST_PORT = 30000
+WEIGHTS = Path("WEIGHTS")
+"""Stands for the folder of a weights version in commands."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A planned process; `command` is empty for one that Ray starts, `demand` None where it has no GPU."""
+
+    place: Placed
+    environment: dict[str, str]
+    command: list[str]
+    demand: Demand | None
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """A recipe on a cluster. `problems` says what can't work; with none it fits, as far as estimates can tell."""
+
+    cluster: Cluster
+    processes: list[Process]
+    cached_tokens: int | None
+    host_memory: int
+    problems: list[str]
+
+
+def launch_plan(recipe: Recipe, cluster: Cluster) -> LaunchPlan:
+    """Derive the plan; a pure function of recipe and cluster.
+
+    Raises:
+        UserError: the cluster has not enough GPUs, or the model's size is not known.
+    """
+    shape = model_shape(recipe.model.path)
+    gpu_memory = GPUS[cluster.kind].memory if cluster.kind else None
+    processes = [_process(recipe, cluster, shape, placed) for placed in place(recipe, cluster)]
+    return LaunchPlan(
+        cluster=cluster,
+        processes=processes,
+        cached_tokens=cached_tokens(recipe, shape, gpu_memory) if gpu_memory and recipe.engine.gpus else None,
+        host_memory=publication_demand(shape),
+        problems=_problems(processes, gpu_memory, cluster, publication_demand(shape)),
+    )
+
+
+def show(recipe: Recipe, plan: LaunchPlan, console: Console) -> None:
+    """Print the resolved recipe and the plan."""
+    console.print(dump_yaml(recipe), markup=False, highlight=False)
+    table = Table("processes", "node", "GPUs", "memory of each GPU", title="what would start", title_justify="left")
+    for (kind, node), members in groupby(plan.processes, key=lambda process: (process.place.kind, process.place.node)):
+        first, *_, last = [*members] * 2
+        names = f"{kind} {first.place.index}" + (f" to {last.place.index}" if first != last else "")
+        devices = [*first.place.devices, *last.place.devices]
+        span = f"{devices[0]} to {devices[-1]}" if len(set(devices)) > 1 else ", ".join(map(str, devices[:1]))
+        table.add_row(names, str(node), span or "none", describe(first.demand))
+    console.print(table)
+    for kind in ("engine", "learner"):
+        first = next(process for process in plan.processes if process.place.kind == kind)
+        console.print(f"{first.place.name}, and the others alike:")
+        words = [f"{name}={value}" for name, value in first.environment.items()] + first.command
+        console.print(f"  {shlex.join(words) or 'a Ray actor'}", soft_wrap=True, markup=False, highlight=False)
+    needs = needed(recipe)
+    console.print(
+        f"needs {needs['CPU']:g} CPU, {needs['GPU']:g} GPU, and about {needs['memory'] / GIB:.0f} GiB of host memory"
+    )
+    console.print(f"writing weights takes {plan.host_memory / GIB:.1f} GiB of it on the node of learner-0")
+    if plan.cached_tokens is not None:
+        console.print(f"the KV cache of an engine holds {plan.cached_tokens} tokens")
+    for problem in plan.problems:
+        console.print(f"[red]does not fit:[/] {problem}", soft_wrap=True)
+
+
+def describe(demand: Demand | None) -> str:
+    """Show a demand in GiB, its largest parts first."""
+    if demand is None:
+        return ""
+    parts = sorted(demand.parts.items(), key=lambda part: -part[1])
+    shown = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts if size >= 0.05 * GIB)
+    return f"{demand.total / GIB:.1f} GiB: {shown}"
+
+
+def _process(recipe: Recipe, cluster: Cluster, shape: ModelShape, placed: Placed) -> Process:
+    accelerator = cluster.accelerator
+    devices = device_environment([str(device) for device in placed.devices], accelerator)
+    if placed.kind == "learner":
+        demand = learner_demand(recipe, shape) if placed.devices else None
+        return Process(placed, devices | learner_environment(recipe.learner, accelerator), [], demand)
+    port = FIRST_PORT + placed.index
+    secrets = Path("SECRETS.yaml")
+    spec = launch_spec(recipe.engine, recipe.model, WEIGHTS, 0, port, accelerator, recipe.seed, secrets)
+    command = ["python" if word == sys.executable else word for word in spec.command]
+    demand = engine_demand(recipe, shape, GPUS[cluster.kind].memory) if cluster.kind and placed.devices else None
+    return Process(placed, devices | spec.env, command, demand)
+
+
+def _problems(processes: list[Process], gpu_memory: int | None, cluster: Cluster, host_memory: int) -> list[str]:
+    problems = []
+    if cluster.nodes > 1:
+        problems.append("engines listen on loopback, so that all has to be on one node: several are not done yet")
+    if host_memory > USUAL_HOST_MEMORY:
+        problems.append(
+            f"the learner gathers the whole model on one host to write it: {host_memory / GIB:.0f} GiB, where nodes "
+            f"commonly have {USUAL_HOST_MEMORY / GIB:.0f}. Choose a smaller model"
+        )
+    for name in ("engine", "learner"):
+        first = next(process for process in processes if process.place.kind == name)
+        if first.demand and gpu_memory and first.demand.total > gpu_memory:
+            problems.append(
+                f"{first.place.name} needs {describe(first.demand)} on each GPU; a {cluster.kind} has "
+                f"{gpu_memory / GIB:.1f}. "
+                + ("Raise engine.gpus" if name == "engine" else "Raise learner.ranks or lower micro_batch_tokens")
+                + ", or choose a smaller model"
+            )
+        if gpu_memory and not first.place.devices:
+            problems.append(f"{first.place.name} has no GPU: set {name}.gpus")
+    return problems

@@ -1,0 +1,134 @@
+"""`rl-post runs` and `rl-post show`: which runs there are, how far each is, and what happened to one. Read-only."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from configs.errors import UserError
+from tasks.runtime.events import read_events
+from tasks.runtime.files import read_json
+from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
+from tasks.runtime.lock import STALE, describe, lives_here, read_owner
+
+SHOWN = {
+    "reward": "reward/mean",
+    "accuracy": "eval/heldout/sampled_accuracy",
+}
+"""Columns of both tables and the metric that each shows."""
+STAGES = ("rollout", "reward", "update", "publish", "evaluate")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A line of `rl-post runs`.
+
+    Attributes:
+        state: `running`, `finished`, `failed` (an error ended it), or `stopped` (it was interrupted or killed).
+        age: seconds since the last step was committed, or since the run was made; a guess if the clock was set.
+    """
+
+    run: str
+    recipe: str
+    state: str
+    step: int | None
+    steps: int
+    latest: dict[str, float]
+    age: float
+
+
+def summaries(home: Path) -> list[Summary]:
+    """Return the runs of a home, the latest last. A folder that is no run of this version is left out."""
+    found = []
+    for folder in (home / "runs").glob("*/"):
+        try:
+            found.append(summary(open_run(home, folder.name)))
+        except UserError:
+            continue
+    return sorted(found, key=lambda line: -line.age)
+
+
+def summary(run: Run) -> Summary:
+    """Sum a run up from its ledger, its lock and its events."""
+    done = committed_steps(run)
+    latest: dict[str, float] = {}
+    for step in done:
+        latest |= {name: value for name, value in read_commit(run, step)["metrics"].items() if name in SHOWN.values()}
+    newest = run.step_file(done[-1], "commit.json") if done else run.root / "run.json"
+    return Summary(
+        run.id,
+        run.recipe.name,
+        state(run),
+        done[-1] if done else None,
+        run.recipe.steps,
+        latest,
+        max(0.0, time.time() - newest.stat().st_mtime),
+    )
+
+
+def state(run: Run) -> str:
+    """Return `running`, `finished`, `failed` or `stopped`."""
+    owner = read_owner(run)
+    if owner:
+        here = lives_here(owner)
+        # A driver on another machine: a glance at the clock must do for a list; taking the lock does not rely on it.
+        if here or (here is None and time.time() - (run.root / "lock.json").stat().st_mtime < STALE):
+            return "running"
+    if max(committed_steps(run), default=-1) >= run.recipe.steps:
+        return "finished"
+    ends = [event["event"] for event in read_events(run.events) if event["event"] in ("failed", "interrupted")]
+    return "failed" if not owner and ends and ends[-1] == "failed" else "stopped"
+
+
+def list_runs(home: Path, console: Console) -> None:
+    """Print the table of runs."""
+    lines = summaries(home)
+    if not lines:
+        console.print(f"no runs in {home / 'runs'}; `rl-post run` begins one")
+        return
+    table = Table("run", "recipe", "state", "step", *SHOWN, "age")
+    for line in lines:
+        values = [_number(line.latest.get(name)) for name in SHOWN.values()]
+        step = "-" if line.step is None else str(line.step)
+        table.add_row(line.run, line.recipe, line.state, f"{step} of {line.steps}", *values, duration(line.age))
+    console.print(table)
+
+
+def tell(run: Run, console: Console) -> None:
+    """Print a run's story: its steps with seconds and metrics, and what else happened."""
+    line = summary(run)
+    owner = read_owner(run)
+    held = f", held by {describe(owner)}" if owner else ""
+    console.print(f"{run.id}  {line.state}{held}\n{run.root}", highlight=False, soft_wrap=True)
+    for change in read_json(run.root / "run.json").get("changes", []):
+        for key, (old, new) in change["changed"].items():
+            console.print(f"{key}: {old} → {new} after step {change['after_step']}", highlight=False)
+    table = Table("step", *(f"{stage} s" for stage in STAGES), *SHOWN)
+    for step in committed_steps(run):
+        metrics = read_commit(run, step)["metrics"]
+        stages = [_number(metrics.get(f"time/{stage}")) for stage in STAGES]
+        table.add_row(str(step), *stages, *(_number(metrics.get(name)) for name in SHOWN.values()))
+    console.print(table)
+    for event in read_events(run.events):
+        console.print(_told(event), highlight=False, markup=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in its largest unit."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _told(event: dict[str, Any]) -> str:
+    facts = {key: value for key, value in event.items() if key not in ("time", "event") and value is not None}
+    said = "  ".join(f"{key}: {str(value).splitlines()[0] if str(value) else ''}" for key, value in facts.items())
+    return f"{event['time']}  {event['event']}  {said}".rstrip()
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

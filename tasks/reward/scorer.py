@@ -1,0 +1,150 @@
+"""The scorer: samples in, rewards out. Training, evaluation and data preparation score with it."""
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Self
+
+from configs.reward import Http, Part, Reward
+from tasks.dataset.question import Question
+from tasks.reward.kinds import AT_ONCE, KILLABLE
+from tasks.reward.pool import Job, Pool
+from tasks.reward.remote import ask
+from tasks.reward.sample import Answered, Outcome, Score, Status
+
+ACCURACY = "accuracy"
+_NO_IDENTITY = ("regex", "python", "http")
+
+_log = logging.getLogger(__name__)
+
+
+class Scorer:
+    """Scores batches by the rewards of a recipe.
+
+    Samples that a plain function can decide are scored at once; all others in killable processes, which start at the
+    first such sample, stay for the next batch, and end with the scorer or with the process that it lives in. Works in
+    threads and Ray workers; threads that score at the same time take turns.
+    """
+
+    def __init__(self, reward: Reward, by_source: Mapping[str, Reward] = MappingProxyType({})) -> None:
+        """Score by `by_source` the questions of the sources that it names, and all others by `reward`."""
+        self._reward, self._by_source = reward, by_source
+        rewards = [reward, *by_source.values()]
+        parts = [part for each in rewards for part in _parts(each).values() if part.kind in KILLABLE]
+        self._killable = [part for index, part in enumerate(parts) if part not in parts[:index]]
+        self._pool = Pool(
+            self._killable,
+            workers=max(each.workers for each in rewards),
+            memory_mb=max(each.memory_mb for each in rewards),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.close()
+
+    def accuracy_only(self) -> "Scorer":
+        """Return another scorer, of the same accuracies and no further parts."""
+        rewards = {source: reward.model_copy(update={"parts": {}}) for source, reward in self._by_source.items()}
+        return Scorer(self._reward.model_copy(update={"parts": {}}), rewards)
+
+    def reward_of(self, question: Question) -> Reward:
+        """Return the reward that a question's responses get."""
+        return self._by_source.get(question.source, self._reward)
+
+    def score(self, batch: Sequence[Answered]) -> list[Score]:
+        """Score samples, in order. A bad sample costs nobody but itself: it gets a status that says so, and is logged.
+
+        Raises:
+            UserError: a part of the recipe that works for no sample: a function that can't be imported, an API key that
+                isn't set.
+            OSError: the processes can't be started.
+        """
+        groups: dict[int, list[int]] = defaultdict(list)
+        for place, answered in enumerate(batch):
+            groups[id(self.reward_of(answered.question))].append(place)
+        scores: dict[int, Score] = {}
+        for places in groups.values():
+            samples = [batch[place] for place in places]
+            scores |= zip(places, self._score(samples, self.reward_of(samples[0].question)), strict=True)
+        return [scores[place] for place in range(len(batch))]
+
+    def _score(self, batch: Sequence[Answered], reward: Reward) -> list[Score]:
+        parts = _parts(reward)
+        columns = [self._evaluate(name, part, batch, reward.timeout_seconds) for name, part in parts.items()]
+        weights = [part.weight for part in parts.values()]
+        return [
+            _combine(dict(zip(parts, outcomes, strict=True)), weights, answered.cut)
+            for answered, *outcomes in zip(batch, *columns, strict=True)
+        ]
+
+    def _evaluate(self, name: str, part: Part, batch: Sequence[Answered], timeout_seconds: float) -> list[Outcome]:
+        """Return what a part says of each sample, and log where it failed."""
+        if isinstance(part, Http):
+            outcomes = ask(part, batch)
+        else:
+            found = [_at_once(part, answered) for answered in batch]
+            undecided = [answered for answered, outcome in zip(batch, found, strict=True) if outcome is None]
+            index = self._killable.index(part) if undecided else 0
+            rest = iter(self._pool.run([Job(index, answered, timeout_seconds) for answered in undecided]))
+            outcomes = [next(rest) if outcome is None else outcome for outcome in found]
+        lowest = 0.0 if name == ACCURACY else -1.0
+        outcomes = [_within(outcome, lowest) for outcome in outcomes]
+        for answered, outcome in zip(batch, outcomes, strict=True):
+            if outcome.reason:
+                message = "reward part %s, question %s: %s: %s"
+                _log.warning(message, name, answered.question.id, outcome.failure, outcome.reason)
+        return outcomes
+
+
+def identity(scorer: Scorer, questions: Sequence[Question]) -> list[Status]:
+    """Return the status that each question's own gold would get as the answer: one that isn't right can't be won.
+
+    Golds have no such value where a pattern, a function or a server decides: those questions are taken as right.
+    """
+    known = [question for question in questions if scorer.reward_of(question).accuracy.kind not in _NO_IDENTITY]
+    with scorer.accuracy_only() as plain:
+        scores = plain.score([Answered(f"<answer>{question.gold}</answer>", question, "stop", 0) for question in known])
+    found: dict[str, Status] = {question.id: score.status for question, score in zip(known, scores, strict=True)}
+    right: Status = "right"
+    return [found.get(question.id, right) for question in questions]
+
+
+def _parts(reward: Reward) -> dict[str, Part]:
+    return {ACCURACY: reward.accuracy, **reward.parts}
+
+
+def _at_once(part: Part, answered: Answered) -> Outcome | None:
+    if part.kind not in AT_ONCE:
+        return None
+    try:
+        return AT_ONCE[part.kind](part, answered)
+    except Exception as error:
+        return Outcome(None, "error", f"{type(error).__name__}: {error}")
+
+
+def _within(outcome: Outcome, lowest: float) -> Outcome:
+    """Make an error of a value out of its range [lowest, 1]."""
+    if outcome.value is None or lowest <= outcome.value <= 1.0:
+        return outcome
+    return Outcome(None, "error", f"its value {outcome.value} is not from {lowest:g} to 1")
+
+
+def _combine(outcomes: Mapping[str, Outcome], weights: Sequence[float], cut: bool) -> Score:
+    values = {name: 0.0 if o.failure == "timeout" else o.value for name, o in outcomes.items()}
+    failures = {outcome.failure for outcome in outcomes.values()}
+    for status in ("error", "unscorable"):
+        if status in failures:
+            return Score(None, values, status)
+    reward = math.fsum(weight * (value or 0.0) for weight, value in zip(weights, values.values(), strict=True))
+    if "timeout" in failures:
+        return Score(reward, values, "timeout")
+    right = values[ACCURACY] == 1.0
+    return Score(reward, values, "right" if right else "truncated" if cut else "wrong")

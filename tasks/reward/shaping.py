@@ -1,0 +1,36 @@
+"""Kinds of parts that look at a response's form and length, whatever its answer."""
+
+import re
+
+from configs.reward import Format, Overlong, Repetition
+from tasks.reward.sample import Answered
+
+_TAG = r"</?(?:think|answer)>"
+_FORMAT = re.compile(
+    rf"\s*<think>(?:(?!{_TAG}).)*</think>\s*<answer>(?!\s*</answer>)(?:(?!{_TAG}).)*</answer>\s*", re.DOTALL
+)
+
+
+def keeps_format(_: Format, answered: Answered) -> bool:
+    """Whether a response is one `<think>…</think>`, one `<answer>…</answer>` that isn't empty, and nothing else."""
+    return _FORMAT.fullmatch(answered.text) is not None
+
+
+def overlong(settings: Overlong, answered: Answered) -> float:
+    """Soft overlong punishment (DAPO, arXiv 2503.14476, equation 13), in [-1, 0]; lengths are in tokens.
+
+    0 up to max_tokens - buffer, from there falling evenly to -1 at max_tokens, -1 beyond.
+    """
+    over = answered.response_tokens - (settings.max_tokens - settings.buffer)
+    return -min(1.0, max(0.0, over / settings.buffer))
+
+
+def repetition(settings: Repetition, answered: Answered) -> float:
+    """Minus the share of runs of `words` words that stood in the response before, in [-1, 0].
+
+    1 - different runs / all runs, as in the repetition penalty of Yeo et al. (arXiv 2502.03373, section 4); words are
+    parted by spaces and case doesn't count.
+    """
+    words = answered.text.casefold().split()
+    runs = list(zip(*(words[start:] for start in range(settings.words)), strict=False))
+    return len(set(runs)) / len(runs) - 1.0 if runs else 0.0

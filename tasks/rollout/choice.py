@@ -1,0 +1,38 @@
+"""Which prompts a step samples: a pure function of the recipe and of steps that are committed."""
+
+from collections.abc import Sequence
+
+from tasks.dataset.curriculum import weigh
+from tasks.dataset.order import prompts_of_step, weighted_prompts_of_step
+from tasks.dataset.store import Prompt
+from tasks.runtime.files import read_json
+from tasks.runtime.ledger import Run
+
+PASS_RATES = "pass_rates.json"
+
+
+def choose(run: Run, step: int, turn: int, prompts: Sequence[Prompt]) -> list[tuple[int, Prompt]]:
+    """Return the prompts of a step's rollout round, each with the number of its group in the step.
+
+    Args:
+        run: The run.
+        step: Counts from 1.
+        turn: The round, from 0; there are more with dynamic sampling. It takes what a step after the run's last would.
+        prompts: The training prompts.
+    """
+    size, curriculum = run.recipe.rollout.prompts_per_step, run.recipe.data.curriculum
+    place = step - 1 + turn * run.recipe.steps
+    if curriculum:
+        weights = weigh([prompt.question.id for prompt in prompts], pass_rates(run, step - 2), curriculum)
+        chosen = weighted_prompts_of_step(run.recipe.seed, place, weights, size)
+    else:
+        chosen = prompts_of_step(run.recipe.seed, place, len(prompts), size)
+    return [(turn * size + position, prompts[index]) for position, index in enumerate(chosen)]
+
+
+def pass_rates(run: Run, step: int) -> dict[str, float]:
+    """Return the pass rates by prompt id as a step's samples left them.
+
+    A rollout uses those of two steps before: the flow submits it before the step in between is committed.
+    """
+    return read_json(run.step_file(step, PASS_RATES)) if step > 0 else {}

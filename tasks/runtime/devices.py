@@ -1,0 +1,54 @@
+"""Which GPUs a process may see, and which variables say so.
+
+NVIDIA's driver reads CUDA_VISIBLE_DEVICES. AMD's has two filters, one behind the other: ROCR_VISIBLE_DEVICES in the
+runtime, then HIP_VISIBLE_DEVICES, for which CUDA_VISIBLE_DEVICES is another name
+(https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html). Ray writes HIP_VISIBLE_DEVICES on AMD, and from
+version 2.45 on refuses to start where only ROCR_VISIBLE_DEVICES is set (ray-project/ray pull request 51104).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from configs.errors import UserError
+from tasks.runtime.accelerator import Accelerator
+
+CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
+
+
+def visible_devices(environment: Mapping[str, str], accelerator: Accelerator) -> list[str] | None:
+    """Return the GPUs that an environment leaves visible, by index or id; None where it doesn't restrict them.
+
+    On AMD, ROCR_VISIBLE_DEVICES alone is read as HIP_VISIBLE_DEVICES: `device_environment` of the result is what a
+    process has to be started with.
+
+    Raises:
+        UserError: on AMD, two variables that contradict each other, or that filter one after the other.
+    """
+    if accelerator == "cpu":
+        return []
+    if accelerator == "nvidia":
+        return _ids(environment[CUDA]) if CUDA in environment else None
+    given = {name: _ids(environment[name]) for name in (HIP, CUDA, ROCR) if name in environment}
+    if ROCR in given and len(given) > 1:
+        other = next(name for name in given if name != ROCR)
+        raise UserError(
+            f"{ROCR}={environment[ROCR]} and {other}={environment[other]} are both set: the second counts within what "
+            f"the first leaves, so devices get lost. Unset {ROCR} and name the devices in {HIP}"
+        )
+    if HIP in given and CUDA in given and given[HIP] != given[CUDA]:
+        raise UserError(
+            f"{HIP}={environment[HIP]} and {CUDA}={environment[CUDA]} contradict each other; on AMD they are the same "
+            f"setting. Unset {CUDA}"
+        )
+    return next(iter(given.values()), None)
+
+
+def device_environment(devices: Sequence[str], accelerator: Accelerator) -> dict[str, str]:
+    """Return the variable that shows a process these GPUs and no others; none of it on a CPU."""
+    names: dict[Accelerator, str] = {"nvidia": CUDA, "amd": HIP}
+    return {names[accelerator]: ",".join(devices)} if accelerator in names else {}
+
+
+def _ids(value: str) -> list[str]:
+    """Split a list of devices; both drivers stop reading at the first -1."""
+    ids = [part.strip() for part in value.split(",") if part.strip()]
+    return ids[: ids.index("-1")] if "-1" in ids else ids

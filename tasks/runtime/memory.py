@@ -1,0 +1,85 @@
+"""How much GPU memory a recipe takes: estimates in bytes, to tell beforehand what can't fit."""
+
+from dataclasses import dataclass
+
+from configs.schema import Recipe
+from trainer.model_shape import ModelShape
+
+FP32, BF16 = 4, 2
+RUNTIME = 2 * 2**30
+"""Bytes that a process takes on its GPU besides its tensors: driver context, collective buffers, fragmentation."""
+ACTIVATION_FACTOR = 34
+"""Bytes a token, layer and hidden unit that a 16-bit decoder layer keeps for its backward pass, the attention matrix
+not among them (Korthikanti et al. 2022, arXiv 2205.05198, equation 2 without its last term)."""
+LOGITS_CHUNK = 2**30
+LINEAR_LAYERS = 7
+"""Of a decoder layer: four of the attention, three of the gated feed-forward network."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Bytes on one GPU by what they are for."""
+
+    parts: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """Bytes in all."""
+        return sum(self.parts.values())
+
+
+def engine_demand(recipe: Recipe, shape: ModelShape, gpu_memory: int) -> Demand:
+    """Return what an engine takes of each of its GPUs: its share of weights, and the KV cache, which takes the rest."""
+    bytes_each = BF16 if recipe.model.dtype == "bfloat16" else FP32
+    weights = shape.parameters * bytes_each // recipe.engine.gpus
+    reserved = int(gpu_memory * recipe.engine.memory_fraction)
+    one_context = recipe.model.context_length * cache_bytes_per_token(recipe, shape)
+    return Demand({"weights": weights, "KV cache": max(reserved - weights, one_context), "runtime": RUNTIME})
+
+
+def cached_tokens(recipe: Recipe, shape: ModelShape, gpu_memory: int) -> int:
+    """Return the tokens that an engine's KV cache can hold."""
+    return engine_demand(recipe, shape, gpu_memory).parts["KV cache"] // cache_bytes_per_token(recipe, shape)
+
+
+def cache_bytes_per_token(recipe: Recipe, shape: ModelShape) -> int:
+    """Return what a token takes of the KV cache on each GPU of an engine."""
+    bytes_each = BF16 if recipe.model.dtype == "bfloat16" else FP32
+    return shape.cache_values * bytes_each // min(recipe.engine.gpus, shape.cache_heads)
+
+
+def learner_demand(recipe: Recipe, shape: ModelShape) -> Demand:
+    """Return what a rank of the learner takes of its GPU.
+
+    Weights, gradients and AdamW's two moments are float32 and sharded over the ranks; FSDP2 gathers a decoder layer at
+    a time, two while the next one is fetched, and its gradient.
+    """
+    ranks, lora, algorithm = recipe.learner.ranks, recipe.learner.lora, recipe.algorithm
+    share = -(-shape.parameters * FP32 // ranks)
+    trained = 2 * lora.rank * shape.hidden * LINEAR_LAYERS * shape.layers * FP32 // ranks if lora else share
+    bytes_each = BF16 if recipe.model.dtype == "bfloat16" else FP32
+    states = recipe.optimizer.micro_batch_tokens * shape.hidden * bytes_each
+    kept_layers = 1 if recipe.learner.gradient_checkpointing else shape.layers
+    kept = states * kept_layers * ACTIVATION_FACTOR // BF16 + states * (shape.layers - kept_layers)
+    gathered = 3 * shape.largest_block * bytes_each if ranks > 1 else 0
+    parts = {
+        "weights": share,
+        "gradients": trained,
+        "optimizer": 2 * trained,
+        "gathered layers": gathered,
+        "activations": kept,
+        "logits": LOGITS_CHUNK,
+        "runtime": RUNTIME,
+    }
+    if algorithm.needs_reference and not lora:
+        parts["reference"] = share
+    if algorithm.needs_teacher:
+        parts["teacher"] = share  # as if it were as large as the policy
+    if algorithm.needs_values:
+        parts["critic"] = share + 3 * share
+    return Demand(parts)
+
+
+def publication_demand(shape: ModelShape) -> int:
+    """Return the host memory of the learner's first rank while it writes weights: the whole model in float32."""
+    return shape.parameters * FP32

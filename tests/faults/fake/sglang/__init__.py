@@ -1,0 +1,1 @@
+"""Stands in for SGLang where a fault test puts it first on PYTHONPATH."""

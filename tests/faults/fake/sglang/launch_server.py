@@ -1,0 +1,124 @@
+"""A server with SGLang's HTTP interface, as far as the project uses it, that starts in a blink and computes nothing.
+
+A response is a pure function of prompt, seed, temperature and the content of the weights: what a real engine promises
+in deterministic mode. About half of the answers to additions are right, so that there is something to learn.
+
+In the folder FAKE_SGLANG it writes what it was asked (`requests.log`), and the file `lie` there makes the next update
+of weights say success and change nothing.
+"""
+
+import hashlib
+import json
+import os
+import random
+import re
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+FLAGS = dict(argument.removeprefix("--").split("=", 1) for argument in sys.argv[1:] if "=" in argument)
+EOS = "<eos>"
+SECONDS = 0.1  # A batch takes this long, so that there is a middle to be killed in.
+
+
+class Model:
+    """What the server has loaded."""
+
+    def __init__(self, folder: Path, version: str) -> None:
+        self.version, self.digest = version, digest_of(folder)
+        described = json.loads((folder / "tokenizer.json").read_text())
+        self.ids: dict[str, int] = described["model"]["vocab"]
+        self.tokens = {index: token for token, index in self.ids.items()}
+
+    def answer(self, prompt: list[int], params: dict[str, Any]) -> dict[str, Any]:
+        """Return the response to a prompt in SGLang's form."""
+        known = json.dumps([prompt, params["sampling_seed"], params["temperature"], self.digest])
+        rng = random.Random(hashlib.sha256(known.encode()).digest())
+        asked = re.search(r"(\d+)\+(\d+)", "".join(self.tokens[index] for index in prompt))
+        right = int(asked[1]) + int(asked[2]) if asked else 0
+        said = right if rng.random() < 0.5 else rng.randrange(200)
+        text = ["<answer>", *str(said), "</answer>", EOS][: params["max_new_tokens"]]
+        logprobs = [[rng.uniform(-3.0, -0.01), self.ids[token], None] for token in text]
+        return {
+            "output_ids": [index for _, index, _ in logprobs],
+            "meta_info": {
+                "finish_reason": {"type": "stop" if text[-1] == EOS else "length"},
+                "weight_version": self.version,
+                "completion_tokens": len(text),
+                "output_token_logprobs": logprobs,
+            },
+        }
+
+
+def digest_of(folder: Path) -> str:
+    """Return a hash of a folder's weights."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(folder.glob("*.safetensors")))).hexdigest()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """SGLang's paths."""
+
+    model: Model
+    key: str
+    tricks: Path | None
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.headers["Authorization"] != f"Bearer {self.key}":
+            return self.send(401, {"error": "no key"})
+        self.note()
+        self.send(200, self.reply(json.loads(body) if body else {}))
+
+    do_GET = do_POST
+
+    def reply(self, asked: dict[str, Any]) -> Any:
+        """Return the answer to a request."""
+        model = type(self).model
+        if self.path == "/model_info":
+            return {"weight_version": model.version}
+        if self.path == "/weights_checker":
+            return {"success": True, "ranks": [{"per_gpu_checksum": model.digest}]}
+        if self.path == "/update_weights_from_disk":
+            if self.tricks and (self.tricks / "lie").exists():
+                (self.tricks / "lie").unlink()
+                model.version = asked["weight_version"]
+            else:
+                type(self).model = Model(Path(asked["model_path"]), asked["weight_version"])
+            return {"success": True}
+        if self.path == "/generate":
+            time.sleep(SECONDS)
+            pairs = zip(asked["input_ids"], asked["sampling_params"], strict=True)
+            return [model.answer(prompt, params) for prompt, params in pairs]
+        return {}
+
+    def note(self) -> None:
+        """Write down what was asked, of which process, at which version."""
+        if self.tricks:
+            with (self.tricks / "requests.log").open("a") as log:
+                log.write(f"{os.getpid()} {type(self).model.version} {self.path}\n")
+
+    def send(self, status: int, answer: Any) -> None:
+        """Send an answer."""
+        content = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def main() -> None:
+    """Serve until killed."""
+    config = Path(sys.argv[sys.argv.index("--config") + 1]).read_text()
+    Handler.key = config.split("api-key:")[1].strip().strip("'\"")
+    Handler.model = Model(Path(FLAGS["model-path"]), FLAGS["weight-version"])
+    Handler.tricks = Path(os.environ["FAKE_SGLANG"]) if "FAKE_SGLANG" in os.environ else None
+    ThreadingHTTPServer((FLAGS["host"], int(FLAGS["port"])), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The commands about runs, up to where they would start something."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from configs.errors import UserError
+from configs.loader import load_recipe
+from flows.cli import app
+from tasks.runtime.files import write_json
+from tasks.runtime.ledger import Run, commit, create_run
+from tasks.runtime.lock import hold
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("RL_POST_HOME", str(tmp_path))
+    run = create_run(tmp_path, load_recipe("r1"))
+    write_json(run.step_file(0, "policy.json"), {})
+    commit(run, 0, {})
+    (run.root / "weights").mkdir()
+    return run
+
+
+def call(*arguments: str):
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+
+
+def test_damage_is_named_with_exit_code_1(run: Run) -> None:
+    run.step_file(0, "policy.json").write_text("{")
+
+    done = call("verify", run.id)
+
+    assert done.exit_code == 1
+    assert "steps/000000/policy.json is damaged" in done.output
+    assert "1 committed steps, 2 problems" in done.output  # It has no weights either.
+
+
+def test_runs_and_show_name_the_run(run: Run) -> None:
+    assert run.id in call("runs").output
+    assert run.id in call("show", run.id).output
+    assert run.id in call("show", str(run.root)).output
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "resume"])
+def test_a_run_that_is_not_there_is_a_users_mistake(run: Run, command: str) -> None:
+    assert isinstance(call(command, "nope").exception, UserError)
+
+
+def test_a_run_that_is_being_run_is_not_resumed(run: Run) -> None:
+    with hold(run):
+        done = call("resume", run.id)
+
+    assert isinstance(done.exception, UserError)
+    assert "is being run by process" in str(done.exception)
+
+
+def test_a_run_is_not_resumed_as_another_one(run: Run) -> None:
+    done = call("resume", run.id, "seed=5")
+
+    assert isinstance(done.exception, UserError)
+    assert "another seed" in str(done.exception)

@@ -1,0 +1,94 @@
+"""`rl-post runs` and `rl-post show` read a run's state and story off its directory."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from configs.loader import load_recipe
+from flows.runs import duration, list_runs, state, summaries, tell
+from tasks.runtime.events import record
+from tasks.runtime.files import write_json
+from tasks.runtime.ledger import Run, commit, create_run
+from tasks.runtime.lock import hold, this_process
+from tasks.runtime.resume import go_on
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run of two steps, the first of which is committed."""
+    run = create_run(tmp_path, load_recipe("r1", ["steps=2"]))
+    commit(run, 0, {"eval/heldout/sampled_accuracy": 0.25})
+    commit(run, 1, {"reward/mean": 0.5, "time/rollout": 1.25, "time/update": 2.0})
+    return run
+
+
+@pytest.fixture
+def page() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def printed(page: Console) -> str:
+    assert isinstance(page.file, io.StringIO)
+    return page.file.getvalue()
+
+
+def test_a_run_whose_driver_lives_is_running(run: Run) -> None:
+    with hold(run):
+        assert state(run) == "running"
+
+
+def test_a_run_whose_driver_was_killed_is_stopped_even_if_it_had_failed_before(run: Run) -> None:
+    record(run.events, "failed")
+    write_json(run.root / "lock.json", this_process() | {"started": 1})
+
+    assert state(run) == "stopped"
+
+
+@pytest.mark.parametrize(("event", "expected"), [("failed", "failed"), ("interrupted", "stopped")])
+def test_a_run_that_ended_early_says_how(run: Run, event, expected: str) -> None:
+    record(run.events, event)
+
+    assert state(run) == expected
+
+
+def test_a_run_with_all_its_steps_is_finished_until_it_gets_more(run: Run) -> None:
+    commit(run, 2, {})
+    assert state(run) == "finished"
+
+    assert state(go_on(run, ["steps=3"])) == "stopped"
+
+
+def test_the_table_shows_the_latest_of_each_number_and_passes_over_what_is_no_run(run: Run, page: Console) -> None:
+    (run.home / "runs" / "stranger").mkdir()
+
+    list_runs(run.home, page)
+
+    (line,) = summaries(run.home)
+    assert (line.run, line.recipe, line.state, line.step, line.steps) == (run.id, "r1", "stopped", 1, 2)
+    assert line.latest == {"reward/mean": 0.5, "eval/heldout/sampled_accuracy": 0.25}
+    assert all(text in printed(page) for text in (run.id, "1 of 2", "0.50", "0.25"))
+
+
+def test_a_home_without_runs_says_how_to_begin_one(tmp_path: Path, page: Console) -> None:
+    list_runs(tmp_path, page)
+
+    assert "rl-post run" in printed(page)
+
+
+def test_the_story_has_the_steps_the_changes_and_what_happened(run: Run, page: Console) -> None:
+    go_on(run, ["steps=3"])
+    record(run.events, "engine lost", engine="engine-0", why="no sign of life for 120 s")
+
+    tell(run, page)
+
+    said = printed(page)
+    assert "steps: 2 → 3 after step 1" in said
+    assert "1.25" in said and "2.00" in said
+    assert "engine lost  engine: engine-0  why: no sign of life for 120 s" in said
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (2e5, "2 d")])
+def test_a_length_of_time_is_told_in_its_largest_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,96 @@
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tasks.reward.equality import LONGEST, compare_quickly, compare_symbolically
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("72", "72.0"),
+        ("$x^2$", "x^2"),
+        (r"\(x\)", "x"),
+        (r"\[ x \]", "$$x$$"),
+        (r"\boxed{x}", "x."),
+        ("1 234", "1,234"),
+        ("\u22121", "-1"),
+        ("x   +\n1", "x + 1"),
+    ],
+)
+def test_the_same_text_or_number_is_equal_at_once(answer: str, gold: str):
+    assert compare_quickly(answer, gold) is True
+
+
+@pytest.mark.parametrize(("answer", "gold"), [("71", "72"), ("7.2", "72"), ("1 2", "2"), ("", "2"), ("3/4", "0.74")])
+def test_other_plain_numbers_are_not_equal_at_once(answer: str, gold: str):
+    assert compare_quickly(answer, gold) is False
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"), [("x+1", "1+x"), ("35%", "35"), ("0.333333", "1/3"), (r"\frac12", "0.5"), ("five", "5")]
+)
+def test_anything_else_is_left_to_math_verify(answer: str, gold: str):
+    assert compare_quickly(answer, gold) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "equal"),
+    [
+        ("1+x", "x+1", True),
+        ("0.333333", "1/3", True),
+        ("0.33", "1/3", False),
+        ("1 1/2", "1.5", True),
+        ("1", "1 1/2", False),
+        ("12 000", "12000", True),
+        ("1e5", "100000", True),
+        ("10^5", "1e5", True),
+        (r"\frac 1 2", "0.5", True),
+        (r"x = 5 \text{ or } x = 3", "5", False),
+    ],
+)
+def test_what_math_verify_is_asked_is_in_forms_that_it_reads(answer: str, gold: str, equal: bool):
+    assert compare_symbolically(answer, gold) is equal
+
+
+def test_texts_that_are_too_long_to_parse_are_equal_only_if_they_are_the_same():
+    long = "+".join(["x"] * LONGEST)
+    assert compare_quickly(long, long) is True
+    assert compare_quickly(long, "x") is False
+
+
+def written_numbers(seed: int, count: int) -> Iterator[str]:
+    """Numbers of GSM8K's kind in the forms that policies write them in."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        value = rng.choice([rng.randint(-20, 20), rng.randint(0, 5000), rng.randint(10**5, 10**9)])
+        yield rng.choice(
+            [
+                str(value), f"{value:,}", f"{value}.0", f"{value}.", f"+{abs(value)}", f"0{abs(value)}", f"{value / 4}",
+                f"{value / 100:.2f}", f"{value}/{rng.randint(1, 9)}", rf"\${value}", f"${value}$", f"{value:,}.50",
+                f"{value:,}".replace(",", "{,}"), f"-{abs(value)}", f"\u2212{abs(value)}",
+            ]
+        )  # fmt: skip
+
+
+def test_whatever_is_decided_at_once_math_verify_decides_the_same_way():
+    golds, answers = list(written_numbers(0, 400)), list(written_numbers(1, 400))
+    # Half of the pairs are of one value: the same number in another form.
+    pairs = list(zip(golds, answers, strict=True)) + [(gold, gold.replace(",", "")) for gold in golds]
+    decided = [
+        (gold, answer, verdict) for gold, answer in pairs if (verdict := compare_quickly(answer, gold)) is not None
+    ]
+    assert len(decided) > 700 and {verdict for *_, verdict in decided} == {True, False}
+    assert [(g, a, v) for g, a, v in decided if compare_symbolically(a, g) is not v] == []
+
+
+@given(st.text(max_size=40), st.text(r"0123456789.,/-+$%{}\()[] eE^xor", max_size=40))
+@example(r"\boxed{", r"\boxed{}")
+@settings(max_examples=200)
+def test_no_text_raises_and_every_text_that_holds_something_equals_itself(first: str, second: str):
+    for text in (first, second):
+        assert compare_quickly(f"x{text}", f"x{text}") is True
+    assert compare_quickly(first, second) in (True, False, None)

@@ -1,0 +1,121 @@
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from configs.schema import Recipe
+from tasks.rollout.samples import SCORED, write_samples
+from tasks.runtime.files import sha256, write_json
+from tasks.runtime.ledger import Run
+from tasks.update.rank import LearnerRank, training_samples
+from trainer import checkpoint, tiny_policy
+from trainer.learner import Learner
+
+
+@pytest.fixture(scope="module")
+def policy_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("policy") / "tiny"
+    tiny_policy.build(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Three steps of stored batches."""
+    run = Run(tmp_path / "home" / "runs" / "r", Recipe(name="r", steps=30, learner={"threads": 1}))  # pyright: ignore[reportArgumentType]
+    for step in (1, 2, 3):
+        write_json(run.step_file(step, "batch.json"), {"scored": [str(scored(run, step))]})
+    return run
+
+
+def scored(run: Run, step: int) -> Path:
+    """A batch of two groups of two."""
+    rows: list[dict[str, Any]] = [
+        {
+            "group": group,
+            "prompt_ids": [10 + group, 11],
+            "response_ids": [12 + step, 13 + index],
+            "logprobs": [-4.0, -4.0],
+            "weights_versions": [step - 1, step - 1],
+            "finish_reason": "length" if index else "stop",
+            "reward": float(index),
+            "parts": '{"accuracy": 0.5}' if index else "{}",
+        }
+        for group in (0, 1)
+        for index in (0, 1)
+    ]
+    path = run.step_file(step, "scored-00.parquet")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_samples(path, rows, SCORED)
+    return path
+
+
+def update(rank: LearnerRank, run: Run, step: int, policy_dir: str) -> str:
+    rank.update(step, policy_dir, [str(run.step_file(step, "scored-00.parquet"))])
+    return sha256(run.weights(step) / "model.safetensors")
+
+
+def test_rows_become_samples(run: Run):
+    first, second, *_ = training_samples([str(run.step_file(2, "scored-00.parquet"))], run.recipe)
+
+    assert (first.group, first.prompt_ids, first.response_ids, first.weights_version) == ("0", [10, 11], [14, 13], 1)
+    assert (first.reward, first.accuracy, first.truncated) == (0.0, None, False)
+    assert (second.reward, second.accuracy, second.truncated) == (1.0, 0.5, True)
+
+
+def test_a_lost_rank_is_rebuilt_by_replay_to_the_same_bits(run: Run, policy_dir: str):
+    rank = LearnerRank(run, 0)
+    expected = [update(rank, run, step, policy_dir) for step in (1, 2, 3)]
+
+    assert update(LearnerRank(run, 0), run, 3, policy_dir) == expected[2]
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning_for_the_one_before(
+    run: Run, policy_dir: str, caplog: pytest.LogCaptureFixture
+):
+    learner = Learner(run.recipe, Path(policy_dir))
+    for version in (10, 20):
+        checkpoint.save(run.checkpoint(version), learner._state(), version)
+    next(run.checkpoint(20).glob("*.distcp")).write_bytes(b"")
+
+    with caplog.at_level(logging.WARNING):
+        found = LearnerRank(run, 0)._load_checkpoint(learner, 25)
+
+    assert found == learner.version == 10
+    assert str(run.checkpoint(20)) in caplog.text
+
+
+def test_a_learner_that_failed_in_the_middle_of_an_update_is_not_used_again(
+    run: Run, policy_dir: str, monkeypatch: pytest.MonkeyPatch
+):
+    expected = update(LearnerRank(run, 0), run, 1, policy_dir)
+    rank = LearnerRank(run, 0)
+    rank.save_initial(policy_dir)
+    learner = rank._at_version(0, policy_dir)
+
+    def fail(path: object) -> None:
+        with torch.no_grad():
+            next(learner._policy.parameters()).zero_()
+        raise RuntimeError("in the middle")
+
+    monkeypatch.setattr(learner, "update", fail)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        update(rank, run, 1, policy_dir)
+
+    assert update(rank, run, 1, policy_dir) == expected
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_deterministic_mode_is_on_where_the_recipe_says_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch, deterministic: bool
+):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    recipe = Recipe(name="r", learner={"deterministic": deterministic, "threads": 1})  # pyright: ignore[reportArgumentType]
+    try:
+        LearnerRank(Run(run.root, recipe), 0)
+
+        assert torch.are_deterministic_algorithms_enabled() == deterministic
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -1,0 +1,72 @@
+"""Which samples take part, and what length costs. All tensors are [N]: one entry a sample."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from configs.algorithm import Filters
+from trainer.algorithm.advantages import constant_groups
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Result of the filters.
+
+    Attributes:
+        takes_part: bool; counts in baselines and deviations.
+        trained: bool; its tokens are learnt from. Never without taking part.
+        counts: dropped or masked samples by reason; each sample counts once.
+    """
+
+    takes_part: Tensor
+    trained: Tensor
+    counts: dict[str, float]
+
+
+def select(
+    rewards: Tensor, correctness: Tensor, groups: Tensor, truncated: Tensor, lags: Tensor, settings: Filters
+) -> Selection:
+    """Apply the filters one after another: not scored, stale, truncated, of a group that tells nothing.
+
+    Args:
+        rewards: float; NaN or infinite means not scored.
+        correctness: float; what tells whether a group is informative (DAPO, arXiv 2503.14476, equation 11): raw
+            accuracies, since shaped rewards of equally right answers differ.
+        groups: int64 ids.
+        truncated: bool; cut at the token limit.
+        lags: int64; versions between the weights that sampled and the learner's.
+        settings: what to filter.
+    """
+    takes_part = rewards.isfinite()
+    counts = {"unscored": _count(~takes_part)}
+    stale = takes_part & (lags > settings.max_lag) if settings.max_lag is not None else torch.zeros_like(takes_part)
+    takes_part = takes_part & ~stale
+    cut = takes_part & truncated if settings.truncated != "keep" else torch.zeros_like(takes_part)
+    if settings.truncated == "drop":
+        takes_part = takes_part & ~cut
+    uninformative = torch.zeros_like(takes_part)
+    if settings.zero_variance:
+        uninformative[takes_part] = constant_groups(correctness[takes_part], groups[takes_part])
+        takes_part = takes_part & ~uninformative
+    counts |= {"stale": _count(stale), "truncated": _count(cut), "zero_variance": _count(uninformative & ~cut)}
+    return Selection(takes_part, takes_part & ~cut, counts)
+
+
+def overlong_punishment(lengths: Tensor, max_response_tokens: int, buffer: int) -> Tensor:
+    """Soft overlong punishment (DAPO, arXiv 2503.14476, equation 13), float64 from 0 to -1.
+
+    0 up to max_response_tokens - buffer tokens, then falling in a straight line to -1 at max_response_tokens.
+
+    Args:
+        lengths: int64; tokens of the responses.
+        max_response_tokens: tokens after which a response is cut.
+        buffer: tokens over which the punishment grows; 0 punishes nothing.
+    """
+    if buffer == 0:
+        return torch.zeros(lengths.shape, dtype=torch.float64, device=lengths.device)
+    return ((max_response_tokens - buffer - lengths).double() / buffer).clamp(-1.0, 0.0)
+
+
+def _count(samples: Tensor) -> float:
+    return float(samples.sum())
