@@ -104,7 +104,7 @@ def describe(demand: Demand | None) -> str:
 
 
 def _process(recipe: Recipe, cluster: Cluster, shape: ModelShape, placed: Placed) -> Process:
-    accelerator = cluster.accelerator
+    accelerator = cluster.accelerator if placed.devices else "cpu"
     devices = device_environment([str(device) for device in placed.devices], accelerator)
     if placed.kind == "learner":
         demand = learner_demand(recipe, shape) if placed.devices else None
@@ -135,6 +135,4 @@ def _problems(processes: list[Process], gpu_memory: int | None, cluster: Cluster
                 + ("Raise engine.gpus" if name == "engine" else "Raise learner.ranks or lower micro_batch_tokens")
                 + ", or choose a smaller model"
             )
-        if gpu_memory and not first.place.devices:
-            problems.append(f"{first.place.name} has no GPU: set {name}.gpus")
     return problems

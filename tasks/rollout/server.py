@@ -6,6 +6,7 @@ from pathlib import Path
 
 from configs.schema import Engine, Model
 from tasks.runtime.accelerator import Accelerator
+from tasks.runtime.devices import CUDA, HIP
 from tasks.runtime.ports import LOOPBACK
 
 CPU_BACKEND = "rl_post_cpu"
@@ -78,6 +79,7 @@ def _environment(engine: Engine, accelerator: Accelerator) -> dict[str, str]:
     if accelerator == "cpu":
         return shared | {
             "SGLANG_PLATFORM": CPU_BACKEND,
+            **{CUDA: "", HIP: ""},  # on a machine with GPUs too
             "OMP_NUM_THREADS": str(engine.threads),
             "OMP_WAIT_POLICY": "passive",  # idle threads must not take the learner's cores
             "MKL_CBWR": "AVX2",  # one code path of MKL: see cpu_batch_invariant; on AMD CPUs also the fastest

@@ -28,7 +28,7 @@ def engine_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, A
     """Return the actors of a run's engines for `tasks.runtime.cluster.actors`."""
     settings = run.recipe.engine
     options = {"num_cpus": settings.cpus, "num_gpus": settings.gpus}
-    accelerator = vendor(offered())
+    accelerator = vendor(offered()) if settings.gpus else "cpu"
     return {
         _name(index): (
             Engine,

@@ -117,13 +117,11 @@ class LearnerRank:
 
     def _at_version(self, version: int, policy: str) -> "Learner":
         """Return the learner at a version; where it is elsewhere, rebuild it from a checkpoint and by replay."""
-        import torch
-
         from trainer.learner import Learner
 
         if self._learner is None or self._learner.version != version:
             self._learner = None  # Its memory is needed.
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+            device = "cuda" if self._run.recipe.learner.gpus else "cpu"
             learner = Learner(self._run.recipe, Path(policy), self._teacher(), device)
             for step in range(self._load_checkpoint(learner, version) + 1, version + 1):
                 stored = read_json(self._run.step_file(step, "batch.json"))["scored"]

@@ -24,7 +24,7 @@ MEETING_TIMEOUT = 300.0  # Seconds for the ranks to meet; a rank that waits for 
 def learner_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, Any]]]:
     """Return the actors of a run's learner, one a rank, for `tasks.runtime.cluster.actors`."""
     settings = run.recipe.learner
-    environment = learner_environment(settings, vendor(offered()))
+    environment = learner_environment(settings, vendor(offered()) if settings.gpus else "cpu")
     options = {"num_cpus": settings.cpus, "num_gpus": settings.gpus, "runtime_env": {"env_vars": environment}}
     return {name: (LearnerRank, {"run": run, "rank": rank}, options) for rank, name in enumerate(_names(run.recipe))}
 

@@ -117,10 +117,12 @@ def test_too_few_gpus_are_refused_with_what_is_needed():
         launch_plan(recipe("Qwen/Qwen3-8B", 8, 1, 2), parse_cluster("1x9:H100"))
 
 
-def test_engines_without_gpus_on_a_cluster_of_gpus_are_a_problem():
-    plan = launch_plan(recipe("Qwen/Qwen3-8B", 0, 1, 1), parse_cluster("1x8:H100"))
+def test_what_asks_for_no_gpu_runs_on_the_cpu_of_a_machine_with_gpus():
+    plan = launch_plan(recipe("tiny", 0, 1, 1), parse_cluster("1x8:H100"))
 
-    assert plan.problems == ["engine-0 has no GPU: set engine.gpus", "learner-0 has no GPU: set learner.gpus"]
+    assert "--device=cpu" in plan.processes[0].command
+    assert "OMP_NUM_THREADS" in plan.processes[1].environment
+    assert plan.problems == []
 
 
 def test_a_plan_of_64_nodes_is_shown_on_a_page():
