@@ -24,6 +24,7 @@ Kind = Literal[
     "worker lost",
     "engine started",
     "engine lost",
+    "learner rebuilt",
 ]
 
 

@@ -43,6 +43,11 @@ def check_resume(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]:
             f"{run.id} can't go on with another {', '.join(refused)}: its committed steps would not be what the recipe "
             f"says. Begin a new run for that. What may change: {', '.join(MAY_CHANGE)}"
         )
+    if "steps" in changes and {recipe.optimizer.schedule, recipe.critic.schedule} != {"constant"}:
+        raise UserError(
+            f"{run.id} can't go on with another steps: its learning rates fall towards the last step, so those of the "
+            "committed steps would have been others. Begin a new run for that"
+        )
     done = max(committed_steps(run), default=0)
     if recipe.steps < done:
         raise UserError(f"steps={recipe.steps} is less than the {done} steps that {run.id} has committed")

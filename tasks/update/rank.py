@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from configs.schema import Recipe
 from tasks.reward.rounds import learnt_from
 from tasks.rollout.samples import read_samples
+from tasks.runtime.events import record
 from tasks.runtime.files import digest, read_json, remove, sha256
 from tasks.runtime.ledger import Receipt, Run, once
 
@@ -123,7 +124,10 @@ class LearnerRank:
             self._learner = None  # Its memory is needed.
             device = "cuda" if self._run.recipe.learner.gpus else "cpu"
             learner = Learner(self._run.recipe, Path(policy), self._teacher(), device)
-            for step in range(self._load_checkpoint(learner, version) + 1, version + 1):
+            checkpoint = self._load_checkpoint(learner, version)
+            if version > 0 and self._rank == 0:
+                record(self._run.events, "learner rebuilt", version=version, checkpoint=checkpoint)
+            for step in range(checkpoint + 1, version + 1):
                 stored = read_json(self._run.step_file(step, "batch.json"))["scored"]
                 learner.update(training_samples(stored, self._run.recipe))
             self._learner = learner

@@ -63,6 +63,13 @@ def test_fewer_steps_than_are_committed_are_refused(run: Run) -> None:
         check_resume(run, ["steps=1"])
 
 
+def test_another_number_of_steps_is_refused_where_learning_rates_fall_towards_the_last(tmp_path: Path) -> None:
+    falling = create_run(tmp_path, load_recipe("r1", ["steps=8", "optimizer.schedule=cosine"]))
+
+    with pytest.raises(UserError, match="its learning rates fall towards the last step"):
+        check_resume(falling, ["steps=9"])
+
+
 def test_a_misspelt_setting_is_named(run: Run) -> None:
     with pytest.raises(UserError, match=r"did you mean steps\?"):
         check_resume(run, ["stepz=9"])

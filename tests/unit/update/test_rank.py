@@ -7,6 +7,7 @@ import torch
 
 from configs.schema import Recipe
 from tasks.rollout.samples import SCORED, write_samples
+from tasks.runtime.events import read_events
 from tasks.runtime.files import sha256, write_json
 from tasks.runtime.ledger import Run
 from tasks.update.rank import LearnerRank, training_samples
@@ -70,6 +71,8 @@ def test_a_lost_rank_is_rebuilt_by_replay_to_the_same_bits(run: Run, policy_dir:
     expected = [update(rank, run, step, policy_dir) for step in (1, 2, 3)]
 
     assert update(LearnerRank(run, 0), run, 3, policy_dir) == expected[2]
+    (rebuilt,) = read_events(run.events)
+    assert (rebuilt["event"], rebuilt["version"], rebuilt["checkpoint"]) == ("learner rebuilt", 2, 0)
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning_for_the_one_before(
