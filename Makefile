@@ -35,7 +35,7 @@ run: $(READY) ## Train with configs/r1.yaml; ARGS="smollm2 steps=5" for another 
 test: $(READY) ## All tests but the slow ones; starts real Ray, SGLang, Prefect and MLflow
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" --durations=12 $(ARGS)
 
 test-unit: $(READY) ## The tests that need no service, in seconds
 	$(BIN)/python -m pytest tests/unit $(ARGS)

@@ -128,6 +128,11 @@ class Recipe(Section):
                 f"algorithm.filters.overlong_buffer ({algorithm.filters.overlong_buffer}) is larger than "
                 f"rollout.max_response_tokens ({response}): every response would be punished"
             )
+        if algorithm.filters.overlong_buffer and any(part.kind == "overlong" for part in self.reward.parts.values()):
+            raise ValueError(
+                "algorithm.filters.overlong_buffer and a reward part of kind overlong punish length twice: "
+                "leave one out"
+            )
         if self.optimizer.minibatches > groups:
             raise ValueError(
                 f"optimizer.minibatches ({self.optimizer.minibatches}) is larger than rollout.prompts_per_step "

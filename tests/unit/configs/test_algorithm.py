@@ -62,6 +62,13 @@ def test_a_punishment_of_every_response_is_refused():
         recipe(rollout={"max_response_tokens": 16}, algorithm={"filters": {"overlong_buffer": 17}})
 
 
+def test_a_length_that_would_be_punished_twice_is_refused():
+    overlong = {"parts": {"length": {"kind": "overlong", "max_tokens": 16, "buffer": 4}}}
+
+    with pytest.raises(ValidationError, match="punish length twice"):
+        recipe(rollout={"max_response_tokens": 16}, algorithm={"filters": {"overlong_buffer": 4}}, reward=overlong)
+
+
 @pytest.mark.parametrize("temperature", [0.0, -0.1])
 def test_a_training_temperature_that_is_not_positive_is_refused(temperature: float):
     with pytest.raises(ValidationError, match="greater than 0"):
