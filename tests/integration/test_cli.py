@@ -84,10 +84,25 @@ def test_a_plan_shows_the_resolved_recipe_and_starts_nothing(rl_post, tmp_path: 
     done = rl_post("plan", "r1", "rollout.shards=3")
 
     assert done.returncode == 0
-    assert "shards: 3" in done.stdout and "scale: tiny" in done.stdout and "SGLang engine" in done.stdout
+    assert "shards: 3" in done.stdout and "scale: tiny" in done.stdout
+    assert "engine 0" in done.stdout and "-m sglang.launch_server" in done.stdout
     assert not (tmp_path / "home").exists()
     started = [process for process in psutil.process_iter() if process.pid not in before]
     assert not [process for process in started if "ray" in process.name() or "sglang" in process.name()]
+
+
+def test_a_plan_for_machines_that_are_not_here_has_their_scale_and_their_variables(rl_post) -> None:
+    done = rl_post("plan", "r1", "--cluster", "1x2:MI300X")
+
+    assert done.returncode == 0
+    assert "scale: pair" in done.stdout and "HIP_VISIBLE_DEVICES=1" in done.stdout
+
+
+def test_a_plan_that_does_not_fit_says_so_and_fails(rl_post) -> None:
+    done = rl_post("plan", "r1", "model.path=deepseek-ai/DeepSeek-R1", "--cluster", "1x2:H100")
+
+    assert done.returncode == 1
+    assert "does not fit" in done.stdout and "learner-0 needs" in done.stdout
 
 
 def test_the_doctor_finds_nothing_missing_here(rl_post) -> None:
