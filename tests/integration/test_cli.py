@@ -1,12 +1,12 @@
 """The front door: a user's mistake is one clear line and a non-zero exit code, before anything starts."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
+
+from tests.integration.processes import Marked
 
 ROOT = Path(__file__).parents[2]
 RL_POST = Path(sys.executable).parent / "rl-post"
@@ -14,11 +14,14 @@ RL_POST = Path(sys.executable).parent / "rl-post"
 
 @pytest.fixture
 def rl_post(tmp_path: Path):
+    marked = Marked(tmp_path / "home")
+
     def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "RL_POST_HOME": str(tmp_path / "home"), "COLUMNS": "200", **environment}
+        env = marked.environment | {"COLUMNS": "200", **environment}
         return subprocess.run([RL_POST, *arguments], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
 
-    return call
+    yield call
+    assert marked.processes() == []
 
 
 def data_file(tmp_path: Path, text: str) -> list[str]:
@@ -79,16 +82,12 @@ def test_a_prefect_server_that_does_not_answer_is_named(rl_post) -> None:
 
 
 def test_a_plan_shows_the_resolved_recipe_and_starts_nothing(rl_post, tmp_path: Path) -> None:
-    before = {process.pid for process in psutil.process_iter()}
-
     done = rl_post("plan", "r1", "rollout.shards=3")
 
     assert done.returncode == 0
     assert "shards: 3" in done.stdout and "scale: tiny" in done.stdout
     assert "engine 0" in done.stdout and "-m sglang.launch_server" in done.stdout
     assert not (tmp_path / "home").exists()
-    started = [process for process in psutil.process_iter() if process.pid not in before]
-    assert not [process for process in started if "ray" in process.name() or "sglang" in process.name()]
 
 
 def test_a_plan_for_machines_that_are_not_here_has_their_scale_and_their_variables(rl_post) -> None:
