@@ -11,7 +11,7 @@ import pytest
 from tests.faults.faults import KINDS, fault_of
 from tests.faults.harness import STEPS, Harness, Outcome, differences
 
-SEEDS = [int(seed) for seed in os.environ.get("FAULT_SEEDS", "0 1 2 3 4 5").split()]
+SEEDS = [int(seed) for seed in os.environ.get("FAULT_SEEDS", "0 1 2 3 4 5 6 7").split()]
 
 
 def test_the_same_recipe_twice_gives_the_same_result(harness: Harness, undisturbed: Outcome) -> None:
