@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from configs.errors import UserError
 from tasks.runtime.events import read_events
@@ -89,7 +89,9 @@ def list_runs(home: Path, console: Console) -> None:
     if not lines:
         console.print(f"no runs in {home / 'runs'}; `rl-post run` begins one")
         return
-    table = Table("run", "recipe", "state", "step", *SHOWN, "age")
+    # An id that is cut can't be given to another command.
+    ids = Column("run", no_wrap=True, min_width=max((len(line.run) for line in lines), default=0))
+    table = Table(ids, "recipe", "state", "step", *SHOWN, "age")
     for line in lines:
         values = [_number(line.latest.get(name)) for name in SHOWN.values()]
         step = "-" if line.step is None else str(line.step)

