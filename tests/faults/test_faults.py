@@ -1,7 +1,7 @@
 """Kill one thing at a random moment of a training run: it ends as if nothing had happened.
 
-A seed decides what is struck and when. `FAULT_SEEDS=17 make test ARGS=tests/faults/test_faults.py` plays one again,
-`benchmarks/faults.py` goes through a hundred of them.
+A seed decides what is struck and when. `FAULT_SEEDS=17 make test-slow ARGS=tests/faults/test_faults.py` plays one
+again, `benchmarks/faults.py` goes through a hundred of them.
 """
 
 import os
@@ -11,6 +11,8 @@ import pytest
 from tests.faults.faults import KINDS, fault_of
 from tests.faults.harness import STEPS, Harness, Outcome, differences
 
+# A run takes most of a minute: these are not among the tests of every commit.
+pytestmark = pytest.mark.slow
 SEEDS = [int(seed) for seed in os.environ.get("FAULT_SEEDS", "0 1 2 3 4 5 6 7").split()]
 
 
