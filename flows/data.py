@@ -7,11 +7,10 @@ from rich.markdown import Markdown
 
 from configs.loader import load_recipe
 from flows.checks import local_gpus
-from tasks.dataset.prepare import prepare
+from tasks.dataset.prepare import prepare_in
 from tasks.dataset.report import markdown
 from tasks.dataset.store import read_report
 from tasks.runtime.ledger import home
-from trainer.pretrained import materialise
 
 
 def show_data(name: str, overrides: Sequence[str], console: Console) -> None:
@@ -21,7 +20,6 @@ def show_data(name: str, overrides: Sequence[str], console: Console) -> None:
         UserError: a mistake in the recipe, its data or its model.
     """
     recipe = load_recipe(name, overrides, local_gpus())
-    cache = home() / "cache"
-    receipt = prepare(recipe, materialise(recipe.model, cache / "models"), cache / "datasets")
+    _, receipt = prepare_in(home(), recipe)
     console.print(Markdown(markdown(read_report(receipt.path))))
     console.print(f"{receipt.train_rows} training and {receipt.eval_rows} evaluation prompts in {receipt.path}")

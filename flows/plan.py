@@ -58,12 +58,13 @@ def launch_plan(recipe: Recipe, cluster: Cluster) -> LaunchPlan:
     shape = model_shape(recipe.model.path)
     gpu_memory = GPUS[cluster.kind].memory if cluster.kind else None
     processes = [_process(recipe, cluster, shape, placed) for placed in place(recipe, cluster)]
+    host_memory = publication_demand(shape)
     return LaunchPlan(
         cluster=cluster,
         processes=processes,
         cached_tokens=cached_tokens(recipe, shape, gpu_memory) if gpu_memory and recipe.engine.gpus else None,
-        host_memory=publication_demand(shape),
-        problems=_problems(processes, gpu_memory, cluster, publication_demand(shape)),
+        host_memory=host_memory,
+        problems=_problems(processes, gpu_memory, cluster, host_memory),
     )
 
 

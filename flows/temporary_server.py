@@ -3,8 +3,6 @@
 Prefect would start one by itself, but that one outlives a run that is killed. This one runs under the guard.
 """
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from contextlib import contextmanager
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
 from flows.health import wait_until_healthy
+from tasks.runtime import guard
 from tasks.runtime.ledger import home
 from tasks.runtime.ports import LOOPBACK, reserved_port
 
@@ -30,20 +29,13 @@ def prefect_server() -> Iterator[None]:
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with reserved_port() as port, log_path.open("wb") as log:
         server = ["-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
-        guard = subprocess.Popen(
-            [sys.executable, "-m", "tasks.runtime.guard", "--", sys.executable, *server],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "PREFECT_SERVER_ANALYTICS_ENABLED": "false"},
-            start_new_session=True,
-        )
+        guarded = guard.start([sys.executable, *server], {"PREFECT_SERVER_ANALYTICS_ENABLED": "false"}, log)
         try:
             url = f"http://{LOOPBACK}:{port}/api"
-            wait_until_healthy("the temporary Prefect server", f"{url}/health", guard, log_path)
+            wait_until_healthy("the temporary Prefect server", f"{url}/health", guarded, log_path)
             with temporary_settings({PREFECT_API_URL: url}):
                 yield
         finally:
-            assert guard.stdin
-            guard.stdin.close()
-            guard.wait()
+            assert guarded.stdin
+            guarded.stdin.close()
+            guarded.wait()

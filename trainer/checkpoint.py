@@ -1,6 +1,5 @@
 """Full checkpoints: all tensors of the learner and its version, bit for bit, by any number of ranks."""
 
-import json
 import shutil
 import warnings
 from pathlib import Path
@@ -11,8 +10,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from trainer import ranks
 from trainer.folders import put_in_place
-
-MANIFEST = "manifest.json"
+from trainer.manifest import damaged_checkpoint, version_of, write_manifest
 
 
 class IncompleteCheckpoint(RuntimeError):
@@ -33,8 +31,7 @@ def save(folder: Path, state: dict[str, Tensor], version: int) -> None:
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one rank needs no process group
         save_sharded(state, checkpoint_id=temporary)
     if ranks.own() == 0:
-        sizes = {file.name: file.stat().st_size for file in temporary.iterdir()}
-        (temporary / MANIFEST).write_text(json.dumps({"version": version, "sizes": sizes}))
+        write_manifest(temporary, version)
         put_in_place(temporary, folder)
     ranks.wait_for_all()
 
@@ -45,27 +42,9 @@ def load(folder: Path, state: dict[str, Tensor]) -> int:
     Raises:
         IncompleteCheckpoint: if a file is missing or cut; the tensors are as before.
     """
-    version = _complete_version(folder)
+    if problem := damaged_checkpoint(folder):
+        raise IncompleteCheckpoint(f"checkpoint {problem}; load an older checkpoint and replay the steps since")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         load_in_place(state, checkpoint_id=folder)
-    return version
-
-
-def _complete_version(folder: Path) -> int:
-    advice = "load an older checkpoint and replay the steps since"
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-    except FileNotFoundError:
-        raise IncompleteCheckpoint(f"checkpoint {folder} has no {MANIFEST}; {advice}") from None
-    except json.JSONDecodeError:
-        raise IncompleteCheckpoint(f"checkpoint {folder} has a damaged {MANIFEST}; {advice}") from None
-    for name, size in manifest["sizes"].items():
-        file = folder / name
-        if not file.exists():
-            raise IncompleteCheckpoint(f"checkpoint {folder} lacks the file {name}; {advice}")
-        if file.stat().st_size != size:
-            raise IncompleteCheckpoint(
-                f"{name} of checkpoint {folder} has {file.stat().st_size} bytes instead of {size}; {advice}"
-            )
-    return manifest["version"]
+    return version_of(folder)

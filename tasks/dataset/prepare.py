@@ -17,11 +17,23 @@ from tasks.dataset.report import build_report
 from tasks.dataset.sources import Pool, choose, count_reasons, read
 from tasks.dataset.store import Prompt, Receipt
 from tasks.reward.scorer import Scorer, identity
+from trainer.pretrained import materialise
 
 # Raise it when the same inputs would be prepared otherwise than before.
 PREPARATION_VERSION = 3
 
 _TOKENIZER_SUFFIXES = (".json", ".jinja", ".txt", ".model")
+
+
+def prepare_in(home: Path, recipe: Recipe) -> tuple[Path, Receipt]:
+    """Fetch or build the recipe's model and prepare its prompts, both in the caches of `home`: (model, receipt).
+
+    Raises:
+        UserError: as `prepare`, or the model can't be had.
+    """
+    cache = home / "cache"
+    model = materialise(recipe.model, cache / "models")
+    return model, prepare(recipe, model, cache / "datasets")
 
 
 def prepare(recipe: Recipe, model_dir: Path, out_dir: Path) -> Receipt:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from tasks.reward.answers import up_to_closing_brace
+
 Row = Mapping[str, Any]
 """A row by the reader's names for its columns; what the row has not is None."""
 
@@ -119,12 +121,7 @@ def last_boxed(solution: str) -> str | None:
         # `\boxed 7$` is TeX for a box around one token.
         words = rest.split("$")[0].split()
         return words[0] if words else None
-    depth = 0
-    for position, character in enumerate(rest):
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if depth == 0:
-            return rest[1:position].strip()
-    return None
+    return up_to_closing_brace(rest[1:]).strip() or None
 
 
 def to_earlier_and_text(prompt: str | list[dict[str, str]]) -> tuple[str, str]:

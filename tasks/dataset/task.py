@@ -19,13 +19,11 @@ def prepare_dataset(run: Run) -> Receipt:
     Raises:
         UserError: a mistake in the recipe's data or model, or data that changed since the run began.
     """
-    # Imported here, since they bring PyTorch and transformers, which the flow and the other tasks don't need.
-    from tasks.dataset.prepare import prepare
-    from trainer.pretrained import materialise
+    # Imported here, since it brings PyTorch and transformers, which the flow and the other tasks don't need.
+    from tasks.dataset.prepare import prepare_in
 
-    cache = run.home / "cache"
-    model = materialise(run.recipe.model, cache / "models")
-    prepared = {"model": str(model), **asdict(prepare(run.recipe, model, cache / "datasets"))}
+    model, receipt = prepare_in(run.home, run.recipe)
+    prepared = {"model": str(model), **asdict(receipt)}
     first = once(run.step_file(0, "dataset.json"), lambda: dict(prepared))
     sources = ", ".join(source.source for source in run.recipe.data.everything)
     if first["digest"] != prepared["digest"]:

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from tasks.reward.numbers import last_number
 
 _LABELS = (re.compile(r"####[ \t]*(.*)"), re.compile(r"(?i:\banswer(?: is)?)\s*:\s*(.*)"))
-# Not the powers in `2**3 + 3**2`.
 _DELIMITERS = (("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 _WORDS = re.compile(r"\\(?:text|textbf|mathrm)\{[^{}]*\}")
 _COMMAND = re.compile(r"\\[A-Za-z]")
 _PROSE = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2,}[ ,]+[A-Za-z]{2,}|(?<!\\)\b(?:and|or)\b")
+# Not the powers in `2**3 + 3**2`.
 _BOLD = re.compile(r"(?<![\w)*])\*\*([^*\n]+)\*\*(?!\w)")
 
 
@@ -83,11 +83,11 @@ def _last_enclosed(text: str) -> str | None:
         content, closing, _ = text.rpartition("<answer>")[2].partition("</answer>")
         text = content = content.strip() if closing else ""
     if r"\boxed{" in text:
-        content = _up_to_closing_brace(text.rpartition(r"\boxed{")[2]).strip()
+        content = up_to_closing_brace(text.rpartition(r"\boxed{")[2]).strip()
     return content
 
 
-def _up_to_closing_brace(text: str) -> str:
+def up_to_closing_brace(text: str) -> str:
     """Return the text before the brace that closes one opened before it; empty where none does."""
     depth = 1
     for brace in re.finditer(r"[{}]", text):

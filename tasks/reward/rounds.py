@@ -1,11 +1,10 @@
 """Dynamic sampling: rollout rounds of a step until enough groups have both right and wrong answers."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from configs.schema import Recipe
-from tasks.rollout.samples import Row
+from tasks.rollout.samples import Row, raw_accuracy
 from tasks.runtime.dispatch import Call
 from tasks.runtime.ledger import Receipt
 from trainer.algorithm.dynamic_sampling import needs_another_round, select_groups
@@ -34,7 +33,7 @@ def accuracies(rows: Iterable[Row]) -> Accuracies:
     """Return the raw accuracies of scored samples, by group."""
     found: dict[str, list[float | None]] = defaultdict(list)
     for row in rows:
-        found[str(row["group"])].append(json.loads(row["parts"]).get("accuracy"))
+        found[str(row["group"])].append(raw_accuracy(row))
     return found
 
 

@@ -1,15 +1,12 @@
 """One SGLang server and its life: start, weights version, restart, end. A plain class; elsewhere it is a Ray actor."""
 
 import logging
-import os
 import secrets
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import IO
 
 import yaml
 
@@ -17,10 +14,10 @@ from configs import schema
 from tasks.rollout.client import Endpoint, EngineClient, EngineUnavailable, WeightsNotUpdated, WeightsUnchanged
 from tasks.rollout.server import launch_spec
 from tasks.rollout.watch import end_if_hung
+from tasks.runtime import guard
 from tasks.runtime.accelerator import Accelerator
-from tasks.runtime.events import record
+from tasks.runtime.events import EVENTS, record
 from tasks.runtime.files import sha256
-from tasks.runtime.guard import GRACE
 from tasks.runtime.ports import LOOPBACK, reserved_port
 from tasks.runtime.verify import damaged_weights
 
@@ -67,7 +64,7 @@ class Engine:
         self._accelerator: Accelerator = accelerator
         self._seed = seed + index
         self._log_path = log_dir / f"{self._name}.log"
-        self._events = log_dir / "events.jsonl"
+        self._events = log_dir / EVENTS
         self._api_key = secrets.token_hex(16)
         self._guard: subprocess.Popen[bytes] | None = None
         self._url: str | None = None
@@ -121,7 +118,7 @@ class Engine:
             return
         assert self._guard.stdin
         self._guard.stdin.close()  # the lifeline
-        self._guard.wait(timeout=2 * GRACE)
+        self._guard.wait(timeout=2 * guard.GRACE)
         self._guard, self._url = None, None
 
     def _serves(self, weights_dir: Path, version: int) -> bool:
@@ -184,7 +181,7 @@ class Engine:
                 self._seed,
                 Path(secrets_file.name),
             )
-            self._guard = _run_guarded(spec.command, spec.env, log)
+            self._guard = guard.start(spec.command, spec.env, log)
             try:
                 self._wait_until_ready(f"http://{LOOPBACK}:{port}", version, log.tell())
                 endpoint = Endpoint(self.url(), self._api_key, self._settings.request_timeout)
@@ -232,14 +229,3 @@ def _same_weights(one: Path, other: Path) -> bool:
     """Tell whether two folders hold the same weights: an update that was skipped leaves them as they were."""
     hashes = [[(file.name, sha256(file)) for file in sorted(folder.glob("*.safetensors"))] for folder in (one, other)]
     return hashes[0] == hashes[1]
-
-
-def _run_guarded(command: list[str], env: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tasks.runtime.guard", "--", *command],
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=log,
-        env=os.environ | env,
-        start_new_session=True,
-    )

@@ -1,5 +1,6 @@
 """Samples on disk: one row is one sample, in Parquet, the same columns from rollout to update."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,11 @@ def write_samples(path: Path, rows: list[Row], schema: pa.Schema) -> None:
     """Write samples, whole or not at all."""
     with whole_file(path) as temporary:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary)
+
+
+def raw_accuracy(row: Row) -> float | None:
+    """Return a scored sample's accuracy before weights and shaping; None where it is not known."""
+    return json.loads(row["parts"]).get("accuracy")
 
 
 def read_samples(paths: Iterable[Path | str]) -> list[Row]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.schema import Engine, Model
-from tasks.runtime.accelerator import Accelerator
+from tasks.runtime.accelerator import Accelerator, cpu_environment
 from tasks.runtime.devices import CUDA, HIP
 from tasks.runtime.ports import LOOPBACK
 
@@ -77,13 +77,8 @@ def launch_spec(
 def _environment(engine: Engine, accelerator: Accelerator) -> dict[str, str]:
     shared = {"HF_HUB_OFFLINE": "1"}  # the weights are on disk
     if accelerator == "cpu":
-        return shared | {
-            "SGLANG_PLATFORM": CPU_BACKEND,
-            **{CUDA: "", HIP: ""},  # on a machine with GPUs too
-            "OMP_NUM_THREADS": str(engine.threads),
-            "OMP_WAIT_POLICY": "passive",  # idle threads must not take the learner's cores
-            "MKL_CBWR": "AVX2",  # one code path of MKL: see cpu_batch_invariant; on AMD CPUs also the fastest
-        }
+        hidden = {CUDA: "", HIP: ""}  # on a machine with GPUs too
+        return shared | hidden | {"SGLANG_PLATFORM": CPU_BACKEND} | cpu_environment(engine.threads)
     if accelerator == "amd":
         return shared | {"SGLANG_USE_AITER": "0" if engine.deterministic else "1"}
     return shared

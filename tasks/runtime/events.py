@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 logger = logging.getLogger(__name__)
+EVENTS = "events.jsonl"
+"""The file, beside the logs."""
 Event = dict[str, Any]
 Kind = Literal[
     "started",

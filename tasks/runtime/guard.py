@@ -14,13 +14,33 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from types import FrameType
+from typing import IO
 
 GRACE = 2.0  # Seconds between SIGTERM and SIGKILL; a server here has nothing to save.
 POLL = 0.05  # Seconds between looks at a group that is ending.
 LIFELINE = 0  # Standard input.
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def start(command: list[str], environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Run a command under a guard, which ends it when the returned process's standard input closes.
+
+    Args:
+        command: What to run.
+        environment: Variables beyond those of this process.
+        log: Where its output goes.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-m", "tasks.runtime.guard", "--", *command],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
 
 
 def main(arguments: list[str]) -> int:

@@ -24,6 +24,7 @@ import yaml
 from configs.errors import UserError
 from configs.loader import dump_yaml
 from configs.schema import Recipe
+from tasks.runtime.events import EVENTS
 from tasks.runtime.files import read_json, sha256, whole_file, write_json
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Run:
     @property
     def events(self) -> Path:
         """The file of what happened to the run."""
-        return self.logs / "events.jsonl"
+        return self.logs / EVENTS
 
     def step_file(self, step: int, name: str) -> Path:
         """Return the path of a file of a step."""

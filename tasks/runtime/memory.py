@@ -30,7 +30,7 @@ class Demand:
 
 def engine_demand(recipe: Recipe, shape: ModelShape, gpu_memory: int) -> Demand:
     """Return what an engine takes of each of its GPUs: its share of weights, and the KV cache, which takes the rest."""
-    bytes_each = BF16 if recipe.model.dtype == "bfloat16" else FP32
+    bytes_each = _bytes_each(recipe)
     weights = shape.parameters * bytes_each // recipe.engine.gpus
     reserved = int(gpu_memory * recipe.engine.memory_fraction)
     one_context = recipe.model.context_length * cache_bytes_per_token(recipe, shape)
@@ -44,7 +44,7 @@ def cached_tokens(recipe: Recipe, shape: ModelShape, gpu_memory: int) -> int:
 
 def cache_bytes_per_token(recipe: Recipe, shape: ModelShape) -> int:
     """Return what a token takes of the KV cache on each GPU of an engine."""
-    bytes_each = BF16 if recipe.model.dtype == "bfloat16" else FP32
+    bytes_each = _bytes_each(recipe)
     return shape.cache_values * bytes_each // min(recipe.engine.gpus, shape.cache_heads)
 
 
@@ -57,7 +57,7 @@ def learner_demand(recipe: Recipe, shape: ModelShape) -> Demand:
     ranks, lora, algorithm = recipe.learner.ranks, recipe.learner.lora, recipe.algorithm
     share = -(-shape.parameters * FP32 // ranks)
     trained = 2 * lora.rank * shape.hidden * LINEAR_LAYERS * shape.layers * FP32 // ranks if lora else share
-    bytes_each = BF16 if recipe.model.dtype == "bfloat16" else FP32
+    bytes_each = _bytes_each(recipe)
     states = recipe.optimizer.micro_batch_tokens * shape.hidden * bytes_each
     kept_layers = 1 if recipe.learner.gradient_checkpointing else shape.layers
     kept = states * kept_layers * ACTIVATION_FACTOR // BF16 + states * (shape.layers - kept_layers)
@@ -76,8 +76,13 @@ def learner_demand(recipe: Recipe, shape: ModelShape) -> Demand:
     if algorithm.needs_teacher:
         parts["teacher"] = share  # as if it were as large as the policy
     if algorithm.needs_values:
-        parts["critic"] = share + 3 * share
+        parts["critic"] = 4 * share
     return Demand(parts)
+
+
+def _bytes_each(recipe: Recipe) -> int:
+    """Return the size of a number of the engine's weights and of the learner's forward pass."""
+    return BF16 if recipe.model.dtype == "bfloat16" else FP32
 
 
 def publication_demand(shape: ModelShape) -> int:

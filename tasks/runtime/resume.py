@@ -11,7 +11,8 @@ from configs.schema import Recipe
 from tasks.runtime.events import record
 from tasks.runtime.files import read_json, write_json
 from tasks.runtime.ledger import Run, committed_steps, write_recipe
-from tasks.runtime.verify import damaged_checkpoint, damaged_steps
+from tasks.runtime.verify import damaged_steps
+from trainer.manifest import damaged_checkpoint
 
 MAY_CHANGE = (
     "steps",

@@ -124,7 +124,7 @@ class Tracker:
 
     def log_text(self, text: str, name: str) -> None:
         """Store a text as a file."""
-        _forgive(lambda: self._connect().log_text(self._mlflow_id, text, name))
+        self._send(lambda: self._connect().log_text(self._mlflow_id, text, name))
 
     def log_figure(self, figure: Figure, name: str) -> None:
         """Store a picture."""

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from tasks.runtime.files import read_json, sha256
+from tasks.runtime.files import sha256
 from tasks.runtime.ledger import Run, committed_steps, numbered, read_commit
+from trainer.manifest import damaged_checkpoint
 
 KNOWN = {"run.json", "recipe.yaml", "mlflow.json", "lock.json", "steps", "weights", "checkpoints", "logs"}
 """What lies in a run directory. Hidden names are what a killed writer left; they are never read."""
@@ -49,21 +50,6 @@ def damaged_weights(folder: Path) -> str | None:
                 pass
         except (SafetensorError, OSError) as error:
             return f"{file} can't be read: {error}"
-    return None
-
-
-def damaged_checkpoint(folder: Path) -> str | None:
-    """Return what is wrong with a checkpoint, or None: whether each file has the size that its manifest says."""
-    try:
-        sizes = read_json(folder / "manifest.json")["sizes"]
-    except (OSError, json.JSONDecodeError, KeyError):
-        return f"{folder} has no manifest, or a damaged one"
-    for name, size in sizes.items():
-        file = folder / name
-        if not file.is_file():
-            return f"{file} is missing"
-        if file.stat().st_size != size:
-            return f"{file} has {file.stat().st_size} bytes instead of {size}"
     return None
 
 

@@ -6,7 +6,6 @@ lost comes back empty and is brought to any version by the last checkpoint and a
 PyTorch is imported inside the methods: the flow and the tasks name this class and start without it.
 """
 
-import json
 import logging
 import os
 import resource
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from configs.schema import Recipe
 from tasks.reward.rounds import learnt_from
-from tasks.rollout.samples import read_samples
+from tasks.rollout.samples import raw_accuracy, read_samples
 from tasks.runtime.events import record
 from tasks.runtime.files import digest, read_json, remove, sha256
 from tasks.runtime.ledger import Receipt, Run, once
@@ -171,7 +170,7 @@ def training_samples(scored: Sequence[str], recipe: Recipe) -> "list[Sample]":
             behaviour_logprobs=row["logprobs"],
             weights_version=row["weights_versions"][0],
             reward=row["reward"],
-            accuracy=json.loads(row["parts"]).get("accuracy"),
+            accuracy=raw_accuracy(row),
             truncated=row["finish_reason"] == "length",
         )
         for row in learnt_from(recipe, read_samples(scored))

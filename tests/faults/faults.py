@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from signal import SIGKILL, SIGSTOP, Signals
-from typing import Literal
+from typing import Literal, get_args
 
 import psutil
 
@@ -18,16 +18,7 @@ Kind = Literal[
     "mlflow away",
     "prefect away",
 ]
-KINDS: tuple[Kind, ...] = (
-    "task worker",
-    "engine server",
-    "engine hang",
-    "engine actor",
-    "learner actor",
-    "driver",
-    "mlflow away",
-    "prefect away",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 FILES = ("rollout-00.json", "scored-01.json", "batch.json", "update.json", "commit.json")
 """Files of a step in the order in which they appear: the moments after which something happens."""
 

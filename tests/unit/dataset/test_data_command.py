@@ -25,7 +25,7 @@ GSM8K = [
 def rl_post_data(model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["rl-post", "data", *arguments])
-        monkeypatch.setattr("flows.data.materialise", lambda *_: model_dir)
+        monkeypatch.setattr("tasks.dataset.prepare.materialise", lambda *_: model_dir)
         monkeypatch.setattr("flows.cli.console.width", 200)
         monkeypatch.setenv("RL_POST_HOME", str(tmp_path / "home"))
         with pytest.raises(SystemExit) as ended:

@@ -291,7 +291,7 @@ def test_a_run_that_is_resumed_with_other_data_stops(model_dir: Path, tmp_path: 
     source = write_questions(tmp_path / "a.jsonl", ["a", "b", "c"])
     recipe = build_recipe(source=source, train_size=2, eval_size=1)
     run = create_run(tmp_path / "home", recipe)
-    monkeypatch.setattr("trainer.pretrained.materialise", lambda *_: model_dir)
+    monkeypatch.setattr("tasks.dataset.prepare.materialise", lambda *_: model_dir)
     first = prepare_dataset.fn(run)
     assert prepare_dataset.fn(run)["digest"] == first["digest"]
     write_questions(tmp_path / "a.jsonl", ["a", "b", "changed"])

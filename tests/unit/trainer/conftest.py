@@ -8,6 +8,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from configs.schema import Recipe
+from tests.unit.trainer.tiny import tiny_config
 from trainer.learner import Learner
 from trainer.samples import Sample
 from trainer.tiny_policy import build_tokenizer
@@ -24,18 +25,7 @@ def policy_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("policy")
     tokenizer = build_tokenizer()
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        initializer_range=0.5,
-        tie_word_embeddings=True,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
+    Qwen3ForCausalLM(tiny_config(len(tokenizer), tied=True)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 from configs.algorithm import Algorithm, Correction, Kl
+from tests.unit.trainer.tiny import tiny_config
 from trainer.algorithm.aggregate import normaliser
 from trainer.algorithm.objective import Inputs, policy_objective
 
@@ -28,17 +29,7 @@ TOOL_TOKEN = (0, 2)  # row and column of a token that a tool wrote
 
 def tiny_model() -> Qwen3ForCausalLM:
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        initializer_range=0.5,
-    )
-    return Qwen3ForCausalLM(config).eval()
+    return Qwen3ForCausalLM(tiny_config(VOCABULARY, tied=False)).eval()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,34 @@
+"""What a checkpoint folder has to hold. Nothing here imports PyTorch, so that a command can look at once."""
+
+import json
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+
+
+def write_manifest(folder: Path, version: int) -> None:
+    """Write down the weights version and the size of every file that is in the folder."""
+    sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
+    (folder / MANIFEST).write_text(json.dumps({"version": version, "sizes": sizes}))
+
+
+def version_of(folder: Path) -> int:
+    """Return the weights version of a complete checkpoint."""
+    return json.loads((folder / MANIFEST).read_text())["version"]
+
+
+def damaged_checkpoint(folder: Path) -> str | None:
+    """Return what is wrong with a checkpoint, or None: whether each file has the size that its manifest says."""
+    try:
+        sizes = json.loads((folder / MANIFEST).read_text())["sizes"]
+    except FileNotFoundError:
+        return f"{folder} has no {MANIFEST}"
+    except (OSError, json.JSONDecodeError, KeyError):
+        return f"{folder} has a damaged {MANIFEST}"
+    for name, size in sizes.items():
+        file = folder / name
+        if not file.is_file():
+            return f"{folder} lacks the file {name}"
+        if file.stat().st_size != size:
+            return f"{name} of {folder} has {file.stat().st_size} bytes instead of {size}"
+    return None
