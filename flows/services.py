@@ -19,6 +19,7 @@ from rich.console import Console
 from configs.errors import UserError
 from flows.health import wait_until_healthy
 from flows.orphans import close_orphans
+from flows.temporary_server import SERVER_ENVIRONMENT
 from tasks.runtime.files import read_json, write_json
 from tasks.runtime.ledger import home
 
@@ -40,7 +41,7 @@ def start_services(console: Console) -> None:
     environment = {
         **os.environ,
         "PREFECT_API_URL": api,
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        **SERVER_ENVIRONMENT,
         "MLFLOW_TRACKING_URI": mlflow,
         "RL_POST_HOME": str(home()),
         "RL_POST_ROOT": str(ROOT),

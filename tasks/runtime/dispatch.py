@@ -53,8 +53,8 @@ def stage(*, name: str, run_name: str, timeout: float) -> Callable[[Callable[...
     """Return the decorator of a stage's task: three retries after 2, 4 and 8 s with jitter, no result cache.
 
     A `UserError` is not retried. The tags are `rl-post` and the stage's folder, e.g. `rollout`. Prefect asks its server
-    for a concurrency slot of every tagged task run; with SQLite about one in ten of these calls meets a locked database
-    and waits two seconds, which a server on PostgreSQL does not.
+    for a concurrency slot of every tagged task run, which with SQLite may meet a locked database and then waits two
+    seconds: see the settings of the server in flows/temporary_server.py.
 
     Args:
         name: The task's name in Prefect.
@@ -184,7 +184,7 @@ def _close(task_run_id: UUID, state: State) -> None:
 
     A worker reports its task run by events, which the server records a moment later, or never if it died at once.
     """
-    known = retry(retry=retry_if_exception(_is_unknown), wait=wait_fixed(1.0), stop=stop_after_attempt(3), reraise=True)
+    known = retry(retry=retry_if_exception(_is_unknown), wait=wait_fixed(1.0), stop=stop_after_attempt(5), reraise=True)
     answered = retry(
         retry=retry_if_exception_type(TransportError),
         wait=wait_fixed(1.0),
