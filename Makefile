@@ -13,7 +13,7 @@ export DO_NOT_TRACK := 1
 # Uncompiled, SGLang's imports alone take a minute in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test test-unit test-slow check up down lock clean
+.PHONY: help setup run test test-unit test-slow check up down image-cuda image-rocm lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -53,6 +53,12 @@ up: $(READY) ## Start Prefect server, MLflow server, work pool and worker; deplo
 
 down: $(READY) ## End exactly what `make up` started
 	$(BIN)/rl-post down
+
+image-cuda: ## Build the image for NVIDIA clusters (docs/clusters.md)
+	docker build -f docker/Dockerfile.cuda -t rl-post:0.1.0-cuda $(ARGS) .
+
+image-rocm: ## Build the image for AMD clusters; ARGS="--build-arg SGLANG_IMAGE=..." for another generation of GPUs
+	docker build -f docker/Dockerfile.rocm -t rl-post:0.1.0-rocm $(ARGS) .
 
 lock: $(READY) ## Pin requirements/cpu.txt again after a change of pyproject.toml
 	$(BIN)/uv pip compile --python $(BIN)/python --quiet --universal --python-version 3.11 --extra cpu --extra dev --excludes requirements/cpu-excludes.txt --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements/cpu.txt
