@@ -123,7 +123,7 @@ class Correction(Section):
 
 
 class Filters(Section):
-    """Which samples take part, and what length costs."""
+    """Which samples take part."""
 
     max_lag: int | None = Field(
         default=None,
@@ -138,12 +138,6 @@ class Filters(Section):
     zero_variance: bool = Field(
         default=False,
         description="Drop groups whose samples are all equally right: they then don't count in the loss's mean or KL.",
-    )
-    overlong_buffer: int = Field(
-        default=0,
-        ge=0,
-        description="Soft overlong punishment: the reward falls by up to 1 over this many tokens below "
-        "rollout.max_response_tokens; 0 punishes nothing.",
     )
 
 
@@ -222,10 +216,8 @@ class Algorithm(Section):
             )
         if self.kl_in_reward and self.advantage in ("accepted", "distillation"):
             raise ValueError(f"kl.place reward has no effect with advantage {self.advantage}, which reads no rewards")
-        if self.advantage == "maxrl" and (self.filters.overlong_buffer or self.kl_in_reward):
-            raise ValueError("advantage maxrl divides by the mean reward: it needs rewards without a punishment or KL")
-        if self.advantage == "accepted" and self.filters.overlong_buffer:
-            raise ValueError("filters.overlong_buffer has no effect with advantage accepted, which reads no rewards")
+        if self.advantage == "maxrl" and self.kl_in_reward:
+            raise ValueError("advantage maxrl divides by the mean reward: it needs rewards without a KL")
         return self
 
     @property
@@ -247,6 +239,12 @@ class Algorithm(Section):
     def needs_old(self) -> bool:
         """Whether the learner computes its log-probs before the first epoch."""
         return self.old_policy == "learner"
+
+    @property
+    def allows_stale_samples(self) -> bool:
+        """Whether the loss accounts for samples of older weights: by its ratio, by a weight, or as mere examples."""
+        by_ratio = self.loss in RATIO_LOSSES and self.old_policy == "behaviour"
+        return by_ratio or self.correction.weight != "none" or self.advantage == "accepted"
 
     @property
     def needs_values(self) -> bool:

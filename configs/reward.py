@@ -7,9 +7,16 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from configs.section import Positive, Section
 
+Signed = Annotated[float, Field(ge=-1.0, le=1.0)]
+
 
 class PartSettings(Section):
     weight: float = Field(default=1.0, allow_inf_nan=False, description="The part's value counts this many times.")
+
+    @property
+    def lowest(self) -> float:
+        """The least value of the part, as far as the recipe can tell."""
+        return 0.0
 
 
 class Math(PartSettings):
@@ -143,6 +150,11 @@ class Overlong(PartSettings):
     max_tokens: Positive = Field(description="Tokens of a response from which on the value is -1.")
     buffer: Positive = Field(description="Tokens before max_tokens over which the value falls from 0 to -1.")
 
+    @property
+    def lowest(self) -> float:
+        """Of a response of max_tokens."""
+        return -1.0
+
     @model_validator(mode="after")
     def buffer_fits(self) -> "Overlong":
         """Refuse a punishment of every response."""
@@ -151,11 +163,36 @@ class Overlong(PartSettings):
         return self
 
 
+class Cosine(PartSettings):
+    """From one value to another along half a cosine wave as a response gets longer (cosine reward, arXiv 2502.03373).
+
+    The defaults are a tenth of the paper's, where it stands in for the accuracy: weight 10, and 0 for the accuracy.
+    """
+
+    kind: Literal["cosine"] = "cosine"
+    max_tokens: Positive = Field(description="Tokens of a response from which on the value is `exceeding`.")
+    right: tuple[Signed, Signed] = Field(
+        default=(0.2, 0.1), description="Values of a right answer of no tokens, and of one of nearly max_tokens."
+    )
+    wrong: tuple[Signed, Signed] = Field(default=(-1.0, 0.0), description="The same of any other answer.")
+    exceeding: Signed = Field(default=-1.0, description="Value of a response of max_tokens or more, right or wrong.")
+
+    @property
+    def lowest(self) -> float:
+        """The least of the five values."""
+        return min(*self.right, *self.wrong, self.exceeding)
+
+
 class Repetition(PartSettings):
     """Minus the share of the response's runs of words that it has said before, from 0 down to -1."""
 
     kind: Literal["repetition"] = "repetition"
     words: Positive = Field(default=20, description="Words in a run.")
+
+    @property
+    def lowest(self) -> float:
+        """Of a response that says nothing new, nearly."""
+        return -1.0
 
 
 def _by_name(part: Any) -> Any:
@@ -169,7 +206,8 @@ def _by_name(part: Any) -> Any:
 _Checkers = Math | Numeric | Exact | Choice | Regex | Json | ReasoningGym | Python | Http
 Checker = Annotated[Annotated[_Checkers, Field(discriminator="kind")], BeforeValidator(_by_name)]
 Part = Annotated[
-    Annotated[_Checkers | Format | Overlong | Repetition, Field(discriminator="kind")], BeforeValidator(_by_name)
+    Annotated[_Checkers | Format | Overlong | Cosine | Repetition, Field(discriminator="kind")],
+    BeforeValidator(_by_name),
 ]
 
 
@@ -190,6 +228,11 @@ class Reward(Section):
     )
     workers: Positive = Field(default=2, description="Killable processes of each Ray worker that scores.")
     memory_mb: Positive = Field(default=1024, description="Memory that a killable process may take, MiB.")
+
+    @property
+    def punishes(self) -> bool:
+        """Whether a reward may be below 0, by a part that takes off or a negative weight."""
+        return any(part.weight < 0 or part.weight * part.lowest < 0 for part in (self.accuracy, *self.parts.values()))
 
     @field_validator("parts")
     @classmethod

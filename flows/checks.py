@@ -10,11 +10,11 @@ import httpx
 from configs.errors import UserError
 from configs.loader import load_recipe
 from configs.schema import Recipe
-from tasks.dataset.sources import load
+from tasks.dataset.sources import check
 from tasks.runtime.devices import visible_devices
 from tasks.runtime.ledger import home, open_run
 from tasks.runtime.lock import check_free
-from tasks.runtime.machines import GPUS, Cluster, parse_cluster
+from tasks.runtime.machines import GPUS, Cluster, gpu_kind, parse_cluster
 from tasks.runtime.resume import check_resume
 
 
@@ -26,7 +26,7 @@ def check_before_start(name: str, overrides: Sequence[str], resume: str | None) 
             directory that can't be written, a Prefect server that doesn't answer, or no SGLang.
     """
     recipe = _resumed(resume, overrides) if resume else load_recipe(name, overrides, gpus=local_gpus())
-    load(recipe.data)
+    check(recipe.data)
     check_devices()
     _check_writable(home())
     _check_prefect_server()
@@ -60,7 +60,7 @@ def local_cluster() -> Cluster:
     if not count:
         return parse_cluster("cpu")
     name = torch.cuda.get_device_name()
-    kind = next((kind for kind in GPUS if kind in name), None)
+    kind = gpu_kind(name)
     if kind is None:
         raise UserError(
             f"this machine's {name} is not one of {', '.join(GPUS)}; name one of about its size by --cluster"

@@ -6,6 +6,7 @@ only use samples of steps that were committed before it was submitted.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from configs.data import Curriculum
@@ -32,6 +33,18 @@ def observe(rates: Mapping[str, float], samples: Iterable[Mapping[str, Any]]) ->
         if sample["status"] in _SCORED:
             outcomes[sample["prompt_id"]].append(sample["status"] == "right")
     return dict(rates) | {prompt: sum(right) / len(right) for prompt, right in outcomes.items()}
+
+
+def summarise(rates: Mapping[str, float], curriculum: Curriculum) -> dict[str, float]:
+    """Return metrics of the pass rates: of how many prompts there is one, their mean, and the share in the range."""
+    known = list(rates.values())
+    return {
+        "rollout/pass_rate_prompts": float(len(known)),
+        "rollout/pass_rate_mean": fmean(known or [0.0]),
+        "rollout/pass_rate_in_range_share": fmean(
+            [curriculum.low <= rate <= curriculum.high for rate in known] or [0.0]
+        ),
+    }
 
 
 def weigh(prompt_ids: Sequence[str], rates: Mapping[str, float], curriculum: Curriculum) -> list[float]:

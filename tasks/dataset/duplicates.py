@@ -55,7 +55,7 @@ def drop_near_repeated(questions: Sequence[Question], threshold: float) -> tuple
 
 
 def normalise(text: str) -> str:
-    """Drop case, and every space that doesn't part two words: `What is  2+2 ?` becomes `what is2+2?`..."""
+    """Drop case, and every space that doesn't part two words: `What is  2+2 ?` becomes `what is 2+2?`."""
     return re.sub(r"(?<!\w) | (?!\w)", "", " ".join(text.casefold().split()))
 
 

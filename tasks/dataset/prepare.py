@@ -20,19 +20,21 @@ from tasks.reward.scorer import Scorer, identity
 from trainer.pretrained import materialise
 
 # Raise it when the same inputs would be prepared otherwise than before.
-PREPARATION_VERSION = 3
+PREPARATION_VERSION = 4
 
 _TOKENIZER_SUFFIXES = (".json", ".jinja", ".txt", ".model")
 
 
-def prepare_in(home: Path, recipe: Recipe) -> tuple[Path, Receipt]:
+def prepare_in(home: Path, recipe: Recipe, weights: bool = True) -> tuple[Path, Receipt]:
     """Fetch or build the recipe's model and prepare its prompts, both in the caches of `home`: (model, receipt).
+
+    Without `weights` no more is fetched from the hub than the prompts take: the tokenizer and the configuration.
 
     Raises:
         UserError: as `prepare`, or the model can't be had.
     """
     cache = home / "cache"
-    model = materialise(recipe.model, cache / "models")
+    model = materialise(recipe.model, cache / "models", weights)
     return model, prepare(recipe, model, cache / "datasets")
 
 
@@ -75,7 +77,7 @@ def prepare(recipe: Recipe, model_dir: Path, out_dir: Path) -> Receipt:
     train, held_out = select(questions.train), select(questions.eval)
     reasons = count_reasons(dropped)
     needs = f"limit {limit} tokens (model.context_length - rollout.max_response_tokens)"
-    _require_rows("training", len(train), len(questions.train), recipe.rollout.prompts_per_step, needs, reasons)
+    _require_rows("training", len(train), len(questions.train), recipe.rollout.groups_begun, needs, reasons)
     _require_rows("evaluation", len(held_out), len(questions.eval), 1, needs, reasons)
     report = build_report(
         questions.rows,
@@ -85,7 +87,7 @@ def prepare(recipe: Recipe, model_dir: Path, out_dir: Path) -> Receipt:
         [note for prompt in train + held_out for note in _notes(prompt.question)],
     )
     receipt = Receipt(path=str(folder), digest=digest, train_rows=len(train), eval_rows=len(held_out), dropped=reasons)
-    store.write(receipt, report, train, held_out, demonstrate(recipe, train, tokenizer))
+    store.write(receipt, report, train, held_out, demonstrate(recipe, train, tokenizer), dropped)
     return receipt
 
 

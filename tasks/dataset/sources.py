@@ -39,9 +39,16 @@ class Questions:
     rows: dict[str, int]
 
 
-def load(data: Data) -> Questions:
-    """Read or generate the questions and choose from them; see `read` and `choose`."""
-    return choose(data, *read(data))
+def check(data: Data) -> None:
+    """Read or generate the questions, and refuse a source that has too few even if all of them are different.
+
+    Preparation then compares them with one another, which takes its time; see `choose`.
+
+    Raises:
+        UserError: a source can't be read, or has too few questions.
+    """
+    pools, own_eval = read(data)
+    _require_sizes(data, pools, own_eval, [len(pool.questions) for pool in pools])
 
 
 def read(data: Data) -> tuple[list[Pool], Pool | None]:
@@ -86,11 +93,7 @@ def choose(data: Data, pools: Sequence[Pool], own_eval: Pool | None) -> Question
         left[place], found = drop_contaminated(left[place][held_out[place] :], chosen, size)
         dropped += found
 
-    if own_eval:
-        _require(own_eval.source, len(own_eval.questions), {"data.eval_size": data.eval_size or 1})
-    for place, pool in enumerate(pools):
-        needs = {"data.train_size": training[place] or 1, "data.eval_size": held_out[place]}
-        _require(pool.source, len(left[place]) + len(held[place]), needs)
+    _require_sizes(data, pools, own_eval, [len(left[place]) + len(held[place]) for place in range(len(pools))])
     if data.train_size is None:
         training = _largest_mixture([len(questions) for questions in left], data.mixture)
     return Questions(
@@ -151,6 +154,14 @@ def _largest_mixture(counts: list[int], sources: Sequence[WeightedSource]) -> li
     """Return how many questions to take of each source so that one of them is used up and the weights hold."""
     scale = min(count / source.weight for count, source in zip(counts, sources, strict=True))
     return [min(count, round(scale * source.weight)) for count, source in zip(counts, sources, strict=True)]
+
+
+def _require_sizes(data: Data, pools: Sequence[Pool], own_eval: Pool | None, available: Sequence[int]) -> None:
+    """Refuse sources with fewer questions than the recipe asks of them; `available` is of each training source."""
+    if own_eval:
+        _require(own_eval.source, len(own_eval.questions), {"data.eval_size": data.eval_size or 1})
+    for pool, count, training, held_out in zip(pools, available, *_quotas(data), strict=True):
+        _require(pool.source, count, {"data.train_size": training or 1, "data.eval_size": held_out})
 
 
 def _require(source: Source, available: int, needs: dict[str, int]) -> None:

@@ -1,8 +1,9 @@
-"""The prepared folder: train.arrow, eval.arrow, demonstrations.arrow (empty without a cold start), receipt.json and
-report.json.
+"""The prepared folder: train.arrow, eval.arrow, demonstrations.arrow (empty without a cold start), left_out.jsonl,
+receipt.json and report.json.
 
 The tables are Arrow IPC files. Prompts have the columns of a question (strings) and prompt_ids (int32 lists);
-demonstrations have prompt_ids and response_ids.
+demonstrations have prompt_ids and response_ids. left_out.jsonl has every row that was left out: its reason, source, id
+(file and line) and a detail, of which the report shows the first few.
 """
 
 import json
@@ -14,10 +15,11 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyarrow import feather
 
-from tasks.dataset.question import Question
+from tasks.dataset.question import Finding, Question
 from tasks.dataset.report import Report
 from trainer.folders import written_at_once
 
+LEFT_OUT = "left_out.jsonl"
 Demonstration = tuple[list[int], list[int]]
 """(prompt ids, response ids with the EOS)."""
 
@@ -51,6 +53,7 @@ def write(
     train: Sequence[Prompt],
     held_out: Sequence[Prompt],
     demos: Sequence[Demonstration],
+    left_out: Sequence[Finding],
 ) -> None:
     """Write the folder `receipt.path` whole or not at all."""
     with written_at_once(Path(receipt.path)) as folder:
@@ -58,6 +61,7 @@ def write(
         _write_table(folder / "eval.arrow", [_to_row(prompt) for prompt in held_out], _PROMPTS)
         rows = [{"prompt_ids": prompt_ids, "response_ids": response_ids} for prompt_ids, response_ids in demos]
         _write_table(folder / "demonstrations.arrow", rows, _DEMONSTRATIONS)
+        (folder / LEFT_OUT).write_text("".join(json.dumps(asdict(finding)) + "\n" for finding in left_out))
         (folder / "receipt.json").write_text(json.dumps(asdict(receipt), indent=2))
         (folder / "report.json").write_text(json.dumps(asdict(report), indent=2))
 

@@ -14,7 +14,6 @@ The conventions, in this order:
 """
 
 import re
-from collections.abc import Mapping, Sequence
 
 from tasks.reward.numbers import last_number
 
@@ -57,11 +56,6 @@ def find_answers(response: str, cut: bool = False) -> list[str]:
 def is_prose(text: str) -> bool:
     """Whether a text is a sentence rather than an expression."""
     return _PROSE.search(_WORDS.sub(" ", text)) is not None
-
-
-def response_text(completion: str | Sequence[Mapping[str, str]]) -> str:
-    """Return the text of a completion that is a string or a list of chat messages (then the last one's content)."""
-    return completion if isinstance(completion, str) else completion[-1]["content"]
 
 
 def _last_mathematics(line: str) -> str | None:

@@ -23,6 +23,7 @@ AT_ONCE: dict[str, Callable[[Any, Answered], Outcome | None]] = {
     "json": _at_once(checkers.json_value),
     "format": _at_once(shaping.keeps_format),
     "overlong": _at_once(shaping.overlong),
+    "cosine": _at_once(shaping.cosine),
     "repetition": _at_once(shaping.repetition),
 }
 """Functions whose time is bounded by the text's length, done where the scorer is; None leaves it to KILLABLE."""

@@ -13,16 +13,19 @@ class Answered:
     """A question and one response to it.
 
     Attributes:
-        text: The response alone, with its tags and without the end-of-sequence token; never the prompt.
+        text: The response alone, decoded from its ids, with its tags and without the end-of-sequence token; never the
+            prompt. Prompts may be lists of messages, responses are not.
         question: What it answers.
         finish_reason: The engine's; `length` is a response cut at the limit.
         response_tokens: Length of the response in tokens.
+        accuracy: Its raw accuracy, 0 to 1, once that is known: the further parts of a reward may go by it.
     """
 
     text: str
     question: Question
     finish_reason: str
     response_tokens: int
+    accuracy: float | None = None
 
     @property
     def cut(self) -> bool:

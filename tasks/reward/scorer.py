@@ -4,6 +4,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Self
 
@@ -77,12 +78,14 @@ class Scorer:
         return [scores[place] for place in range(len(batch))]
 
     def _score(self, batch: Sequence[Answered], reward: Reward) -> list[Score]:
-        parts = _parts(reward)
-        columns = [self._evaluate(name, part, batch, reward.timeout_seconds) for name, part in parts.items()]
+        parts, seconds = _parts(reward), reward.timeout_seconds
+        accuracies = self._evaluate(ACCURACY, reward.accuracy, batch, seconds)
+        judged = [replace(answered, accuracy=o.value) for answered, o in zip(batch, accuracies, strict=True)]
+        further = [self._evaluate(name, part, judged, seconds) for name, part in reward.parts.items()]
         weights = [part.weight for part in parts.values()]
         return [
             _combine(dict(zip(parts, outcomes, strict=True)), weights, answered.cut)
-            for answered, *outcomes in zip(batch, *columns, strict=True)
+            for answered, *outcomes in zip(batch, accuracies, *further, strict=True)
         ]
 
     def _evaluate(self, name: str, part: Part, batch: Sequence[Answered], timeout_seconds: float) -> list[Outcome]:

@@ -1,8 +1,9 @@
 """Kinds of parts that look at a response's form and length, whatever its answer."""
 
 import re
+from math import cos, pi
 
-from configs.reward import Format, Overlong, Repetition
+from configs.reward import Cosine, Format, Overlong, Repetition
 from tasks.reward.sample import Answered
 
 _TAG = r"</?(?:think|answer)>"
@@ -25,11 +26,24 @@ def overlong(settings: Overlong, answered: Answered) -> float:
     return -min(1.0, max(0.0, over / settings.buffer))
 
 
+def cosine(settings: Cosine, answered: Answered) -> float:
+    """Cosine reward (Yeo et al., arXiv 2502.03373), in [-1, 1]; lengths are in tokens.
+
+    With (short, long) the values of a right or of any other answer, n tokens of at most N are worth
+    long + (short - long) (1 + cos(pi n / N)) / 2, and N or more `exceeding`. So right answers may be worth the more the
+    shorter they are, and wrong ones the more the longer: thinking on is better than guessing.
+    """
+    if answered.response_tokens >= settings.max_tokens:
+        return settings.exceeding
+    short, long = settings.right if answered.accuracy == 1.0 else settings.wrong
+    return long + (short - long) * (1 + cos(pi * answered.response_tokens / settings.max_tokens)) / 2
+
+
 def repetition(settings: Repetition, answered: Answered) -> float:
     """Minus the share of runs of `words` words that stood in the response before, in [-1, 0].
 
-    1 - different runs / all runs, as in the repetition penalty of Yeo et al. (arXiv 2502.03373, section 4); words are
-    parted by spaces and case doesn't count.
+    1 - different runs / all runs, as in the repetition penalty of Yeo et al. (arXiv 2502.03373, appendix C.2), which is
+    of tokens; here words are parted by spaces and case doesn't count.
     """
     words = answered.text.casefold().split()
     runs = list(zip(*(words[start:] for start in range(settings.words)), strict=False))

@@ -8,7 +8,7 @@ from torch import Tensor
 from configs.algorithm import Algorithm
 from trainer.algorithm import token_advantages
 from trainer.algorithm.advantages import ESTIMATORS, constant_groups
-from trainer.algorithm.filters import Selection, overlong_punishment, select
+from trainer.algorithm.filters import Selection, select
 from trainer.algorithm.kl import ESTIMATORS as KL_ESTIMATORS
 
 RIGHT = 0.5
@@ -23,10 +23,9 @@ class Batch:
         rewards: [N] float; NaN or infinite means not scored.
         accuracies: [N] float from 0 to 1, before weights and shaping; NaN means unknown, and the reward stands in.
         groups: [N] int64; samples of a prompt have the same id.
-        lengths: [N] int64; tokens of the response, those of tools too.
         truncated: [N] bool; cut at the token limit.
         lags: [N] int64; versions between the weights that sampled and the learner's.
-        mask: [N, T] bool; tokens that the policy sampled; False on those of tools and on padding.
+        mask: [N, T] bool; tokens that the policy sampled; False on padding, and on what others, such as a tool, wrote.
         old_logprobs: [N, T] float; the learner's before the first epoch, or the behaviour log-probs if `old_policy`
             says so.
         reference_logprobs: [N, T] float; with a KL in the reward.
@@ -37,7 +36,6 @@ class Batch:
     rewards: Tensor
     accuracies: Tensor
     groups: Tensor
-    lengths: Tensor
     truncated: Tensor
     lags: Tensor
     mask: Tensor
@@ -65,13 +63,12 @@ class Estimate:
     metrics: dict[str, float]
 
 
-def estimate(batch: Batch, algorithm: Algorithm, max_response_tokens: int) -> Estimate:
-    """Filter, shape rewards, and estimate advantages.
+def estimate(batch: Batch, algorithm: Algorithm) -> Estimate:
+    """Filter, and estimate advantages.
 
     Args:
         batch: all samples of a step: groups must be whole.
         algorithm: the recipe's settings.
-        max_response_tokens: tokens after which a response is cut.
 
     Raises:
         ValueError: if log-probs or values that the algorithm needs are missing.
@@ -81,7 +78,6 @@ def estimate(batch: Batch, algorithm: Algorithm, max_response_tokens: int) -> Es
     selection = select(rewards, correctness, batch.groups, batch.truncated, batch.lags, algorithm.filters)
     if algorithm.advantage == "accepted":
         selection = _only_right(selection, correctness)
-    rewards = rewards + overlong_punishment(batch.lengths, max_response_tokens, algorithm.filters.overlong_buffer)
     # What does not take part may be NaN, which the critic's gradient would feel behind a mask: 0 x NaN.
     rewards = torch.where(selection.takes_part, rewards, 0.0)
     mask = batch.mask & selection.trained[:, None]

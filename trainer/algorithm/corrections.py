@@ -74,7 +74,7 @@ def reject_none(log_ratios: Tensor, mask: Tensor, allowed: tuple[float, float]) 
 
 
 def reject_tokens(log_ratios: Tensor, mask: Tensor, allowed: tuple[float, float]) -> Tensor:
-    """Tokens whose ratio is out of range: masked importance sampling (IcePop, Ring-1T, arXiv 2510.18855).
+    """Tokens whose ratio is out of range: masked importance sampling (IcePop, arXiv 2510.18855, section 2.3.2).
 
     The range is closed. Returns [B, T] bool.
     """
@@ -89,7 +89,7 @@ def reject_sequences(log_ratios: Tensor, mask: Tensor, allowed: tuple[float, flo
 def reject_by_geometric_mean(log_ratios: Tensor, mask: Tensor, allowed: tuple[float, float]) -> Tensor:
     """Sequences whose geometric mean of ratios is out of range, whatever their length. Returns [B, T] bool.
 
-    Source: Y. Li, J. Liu et al., "Trust Region Masking", arXiv 2512.23075.
+    Source: Geo-RS of "When Speed Kills Stability", part 3; see also "Trust Region Masking", arXiv 2512.23075.
     """
     return _outside(ratios.sequence_mean(log_ratios, mask), allowed).expand_as(mask)
 

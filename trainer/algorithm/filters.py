@@ -1,4 +1,4 @@
-"""Which samples take part, and what length costs. All tensors are [N]: one entry a sample."""
+"""Which samples take part. All tensors are [N]: one entry a sample."""
 
 from dataclasses import dataclass
 
@@ -51,21 +51,6 @@ def select(
         takes_part = takes_part & ~uninformative
     counts |= {"stale": _count(stale), "truncated": _count(cut), "zero_variance": _count(uninformative & ~cut)}
     return Selection(takes_part, takes_part & ~cut, counts)
-
-
-def overlong_punishment(lengths: Tensor, max_response_tokens: int, buffer: int) -> Tensor:
-    """Soft overlong punishment (DAPO, arXiv 2503.14476, equation 13), float64 from 0 to -1.
-
-    0 up to max_response_tokens - buffer tokens, then falling in a straight line to -1 at max_response_tokens.
-
-    Args:
-        lengths: int64; tokens of the responses.
-        max_response_tokens: tokens after which a response is cut.
-        buffer: tokens over which the punishment grows; 0 punishes nothing.
-    """
-    if buffer == 0:
-        return torch.zeros(lengths.shape, dtype=torch.float64, device=lengths.device)
-    return ((max_response_tokens - buffer - lengths).double() / buffer).clamp(-1.0, 0.0)
 
 
 def _count(samples: Tensor) -> float:

@@ -43,7 +43,7 @@ def clip(
 
     loss = -min(w A, clip(w, 1 - clip_low, 1 + clip_high) A).
 
-    With `dual_clip` c (arXiv 1912.09729, section on dual-clip PPO) the loss of a negative advantage is at most c |A|;
+    With `dual_clip` c (arXiv 1912.09729, equation 5) the loss of a negative advantage is at most c |A|;
     without it, a negative advantage with a large ratio keeps its large loss.
     """
     log_ratio = ratios.log_ratio(policy_logprobs, old_logprobs, mask)
@@ -93,7 +93,7 @@ def cispo(
 def sapo(
     policy_logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, settings: Algorithm
 ) -> TokenLoss:
-    """SAPO (arXiv 2511.20347, section 3): a gate that closes smoothly instead of a clip.
+    """SAPO (arXiv 2511.20347): a gate that closes smoothly instead of a clip.
 
     loss = -4/τ σ(τ (w - 1)) A, with one temperature τ for positive advantages and one for the others. At w = 1 its
     gradient is that of -w A.

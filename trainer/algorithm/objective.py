@@ -113,7 +113,7 @@ def metrics(means: Mapping[str, float], maxima: Mapping[str, float]) -> dict[str
 
 def _weights(inputs: Inputs, algorithm: Algorithm) -> Weights:
     policy = inputs.policy_logprobs.detach()
-    # Decoupled PPO (arXiv 2110.00641, section 3): the loss has policy/old, the weight has old/behaviour.
+    # Decoupled PPO (arXiv 2110.00641): the loss has policy/old, the weight has old/behaviour.
     learner = inputs.old_logprobs if algorithm.needs_old else policy
     return correct(
         ratios.log_ratio(learner, inputs.behaviour_logprobs, inputs.mask),

@@ -56,7 +56,7 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, discount: float, smoothin
 
 
 def normalised(advantages: Tensor, mask: Tensor) -> Tensor:
-    """(A - mean) / (std + 1e-6) over all tokens of the batch in the mask (REINFORCE++, equation of A^norm).
+    """(A - mean) / (std + 1e-6) over all tokens of the batch in the mask (REINFORCE++, arXiv 2501.03262).
 
     All equal, or one token alone, gives exactly 0. [N, T] to [N, T].
     """
@@ -70,6 +70,6 @@ def distillation(old_logprobs: Tensor, teacher_logprobs: Tensor, mask: Tensor) -
     """Log-prob of the teacher minus the policy's: minus one sample of each token's reverse KL(policy || teacher).
 
     With it as the advantage, the mean policy gradient of a token is that of its reverse KL (on-policy distillation:
-    arXiv 2306.13649, section 3.1, and K. Lu, Thinking Machines Lab, 2025). All [N, T].
+    arXiv 2306.13649, and K. Lu, Thinking Machines Lab, 2025). All [N, T].
     """
     return torch.where(mask, teacher_logprobs - old_logprobs, 0.0)

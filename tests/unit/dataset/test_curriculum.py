@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 
 from configs.data import Curriculum
-from tasks.dataset.curriculum import observe, weigh
+from tasks.dataset.curriculum import observe, summarise, weigh
 from tasks.dataset.order import weighted_prompts_of_step
 
 Samples = list[dict[str, str]]
@@ -32,6 +32,17 @@ def test_prompts_solved_half_of_the_time_weigh_most_and_new_ones_as_much():
     weights = weigh([*rates, "new"], rates, Curriculum(floor=0.1))
     # 0.1 + 0.9 * 4 * 0.25 * 0.75 = 0.775.
     assert weights == pytest.approx([0.1, 1.0, 0.1, 0.775, 1.0])
+
+
+def test_the_pass_rates_are_summed_up_for_the_tracker():
+    rates = {"never": 0.0, "half": 0.5, "often": 0.75, "always": 1.0}
+
+    assert summarise(rates, Curriculum(low=0.5, high=0.75)) == {
+        "rollout/pass_rate_prompts": 4.0,
+        "rollout/pass_rate_mean": 0.5625,
+        "rollout/pass_rate_in_range_share": 0.5,
+    }
+    assert set(summarise({}, Curriculum()).values()) == {0.0}
 
 
 def test_a_range_with_a_floor_of_one_filters_only():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import ray
 
+from configs.schema import Model
 from flows.cli import main
 
 SAMPLES = Path(__file__).parents[2] / "data"
@@ -23,9 +24,13 @@ GSM8K = [
 
 @pytest.fixture
 def rl_post_data(model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def fetch(model: Model, cache: Path, weights: bool) -> Path:
+        assert not weights
+        return model_dir
+
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["rl-post", "data", *arguments])
-        monkeypatch.setattr("tasks.dataset.prepare.materialise", lambda *_: model_dir)
+        monkeypatch.setattr("tasks.dataset.prepare.materialise", fetch)
         monkeypatch.setattr("flows.cli.console.width", 200)
         monkeypatch.setenv("RL_POST_HOME", str(tmp_path / "home"))
         with pytest.raises(SystemExit) as ended:
@@ -65,6 +70,26 @@ def test_a_mistake_is_one_line_and_exit_code_2(rl_post_data, arguments: list[str
     assert code == 2
     assert err.startswith("error: ") and err.count("\n") == 1 and message in err
     assert not out
+
+
+def test_every_row_that_is_left_out_is_named_by_file_and_line(rl_post_data, tmp_path: Path):
+    bad = {
+        2: {"question": None, "answer": "#### 1"},
+        **{line: {"question": f"q{line}", "answer": "1"} for line in range(4, 9)},
+    }
+    rows = [bad.get(line, {"question": f"What is {line}+0?", "answer": f"#### {line}"}) for line in range(1, 14)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    code, out, _ = rl_post_data(*GSM8K, f"data.source={tmp_path / 'a.jsonl'}")
+
+    [folder] = (tmp_path / "home" / "cache" / "datasets").iterdir()
+    left_out = [json.loads(line) for line in (folder / "left_out.jsonl").read_text().splitlines()]
+    assert code == 0
+    assert f"all 6 rows that were left out: {folder}/left_out.jsonl" in out.replace("\n", "")
+    assert {(row["id"], row["reason"]) for row in left_out} == {
+        ("a.jsonl:2", "no question"),
+        *((f"a.jsonl:{line}", "no answer after ####") for line in range(4, 9)),
+    }
 
 
 def test_a_bad_line_is_named(rl_post_data, tmp_path: Path):

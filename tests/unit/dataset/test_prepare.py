@@ -272,7 +272,7 @@ def test_a_changed_template_file_is_prepared_anew(model_dir: Path, out_dir: Path
 
 def test_a_dataset_smaller_than_a_step_is_refused_before_anything_starts(tmp_path: Path):
     source = write_questions(tmp_path / "a.jsonl", ["a", "b", "c", "d"])
-    with pytest.raises(ValueError, match=r"prompts_per_step \(8\) is larger than the dataset: data.train_size is 3"):
+    with pytest.raises(ValueError, match=r"prompts_per_step \(8\).* is larger than the dataset: data.train_size is 3"):
         Recipe(
             name="test",
             data=Data(source=source, train_size=3, eval_size=1),

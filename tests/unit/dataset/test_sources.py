@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 
 from configs.data import Data
 from configs.errors import UserError
+from tasks.dataset import sources
 from tasks.dataset.duplicates import drop_repeated, normalise
 from tasks.dataset.question import Question
-from tasks.dataset.sources import Questions, apportion, count_reasons, load
+from tasks.dataset.sources import Questions, apportion, check, choose, count_reasons, read
+
+
+def load(data: Data) -> Questions:
+    return choose(data, *read(data))
 
 
 def texts(questions: list[Question]) -> list[str]:
@@ -85,6 +90,19 @@ def test_a_small_space_of_generated_questions_is_an_error_too():
     settings = {"min_value": 1, "max_value": 2}
     with pytest.raises(UserError, match=r"reasoning_gym:gcd: [1-4] different questions"):
         load(Data(source="reasoning_gym:gcd", settings=settings, train_size=8, eval_size=8))
+
+
+def test_before_anything_starts_sizes_are_checked_without_comparing_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for compared in ("drop_contaminated", "drop_near_repeated"):
+        monkeypatch.delattr(sources, compared)
+    source = write_rows(tmp_path / "a.jsonl", ["one", "two", "three"])
+    check(Data(source=source, train_size=2, eval_size=1, near_duplicates=0.9))
+    with pytest.raises(
+        UserError, match=r"a\.jsonl: 3 different questions, but data\.train_size \(3\) \+ data\.eval_size"
+    ):
+        check(Data(source=source, train_size=3, eval_size=1))
 
 
 def test_a_file_is_split_by_the_data_seed(tmp_path: Path):

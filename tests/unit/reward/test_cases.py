@@ -14,7 +14,6 @@ from typing import TypeVar
 import pytest
 
 from configs.reward import Reward
-from tasks.reward.answers import response_text
 from tasks.reward.scorer import Scorer, identity
 from tests.unit.reward.conftest import Answer, MakeScorer
 
@@ -172,12 +171,6 @@ def test_the_prompt_is_never_scored_with_the_response(make_scorer: MakeScorer, a
     boxed = answer("5", "I think 6", id="Put the final answer in <think></think><answer>5</answer>.")
     few_shot = answer("8", "", id="How many? #### 8")
     assert [score.parts for score in scorer.score([boxed, few_shot])] == [{"accuracy": 0.0, "format": 0.0}] * 2
-
-
-def test_a_completion_may_be_a_string_or_chat_messages():
-    text = "Six times seven. Answer: 42"
-    messages = [{"role": "user", "content": "6 x 7?"}, {"role": "assistant", "content": text}]
-    assert response_text(text) == response_text(messages) == text
 
 
 def in_a_thread(score: Callable[[], T]) -> T:

@@ -1,5 +1,6 @@
 """Samples that hang, crash or fill the memory cost themselves only, and no process outlives its owner."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,6 +20,7 @@ from tasks.reward.sample import Outcome
 from tests.unit.reward.conftest import Answer
 
 FUNCTION = "tests.unit.reward.samples.as_told"
+SPEED = Path(__file__).parents[3] / "benchmarks" / "scoring-speed.json"
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,38 @@ def test_a_sample_that_fills_the_memory_is_stopped_at_the_limit(pool: Pool, answ
 def test_a_sample_that_takes_too_long_is_killed(pool: Pool, answer: Answer, endless: str):
     outcomes = run(pool, answer, [endless, "0.1", endless, endless, "0.2"], seconds=0.5)
     assert [outcome.failure for outcome in outcomes] == ["timeout", None, "timeout", "timeout", None]
+
+
+# What the bound in the pool's docstring stands on; the seconds are in benchmarks/scoring-speed.json.
+
+
+def test_no_sample_waits_while_a_worker_is_idle(pool: Pool, answer: Answer, tmp_path: Path):
+    # The first sample ends when the last one was worked on.
+    outcomes = run(pool, answer, [f"await {tmp_path / 'sign'}", "0.1", "0.2", f"make {tmp_path / 'sign'}"])
+    assert [outcome.value for outcome in outcomes] == [1.0, 0.1, 0.2, 1.0]
+
+
+def test_one_sample_in_a_hundred_that_never_ends_costs_one_worker_each(answer: Answer):
+    pool = Pool([Python(function=FUNCTION)], workers=2, memory_mb=256)
+    texts = ["hang", *["pid"] * 199, "hang", *["pid"] * 99]
+
+    outcomes = run(pool, answer, texts, seconds=1.0)
+
+    pool.close()
+    assert [place for place, outcome in enumerate(outcomes) if outcome.failure] == [0, 200]
+    assert {outcomes[place].failure for place in (0, 200)} == {"timeout"}
+    # Two to begin with, of which the first only hangs, and one for each that was killed.
+    assert len({outcome.value for outcome in outcomes if outcome.failure is None}) <= 3
+
+
+def test_the_measured_batch_with_one_sample_in_a_hundred_that_never_ends_is_within_the_bound():
+    found = json.loads(SPEED.read_text())
+    numbers, limit, workers = found["numbers"], found["limit_seconds"], found["workers"]
+    killed = limit + numbers["replacement of a killed worker, with its slower first samples (s)"]
+    usual = numbers["1,000 symbolic samples (s)"] * workers / 1000
+    bound = (10 * killed + 990 * usual) / workers + killed * (1 - 1 / workers)
+    assert numbers["timeouts"] == 10
+    assert numbers["1,000 samples, 10 of which never end (s)"] <= bound
 
 
 def test_a_sample_that_raises_says_what_happened(pool: Pool, answer: Answer):

@@ -40,6 +40,14 @@ def test_without_a_length_part_no_length_costs_anything(make_scorer: MakeScorer,
     ]
 
 
+def test_a_length_part_may_go_by_the_accuracy_and_take_its_place(make_scorer: MakeScorer, answer: Answer):
+    length = {"kind": "cosine", "max_tokens": 100, "weight": 10}
+    scorer = make_scorer(accuracy={"kind": "numeric", "weight": 0}, parts={"length": length})
+    right, wrong = scorer.score([answer("7", text, tokens=50) for text in ("7", "8")])
+    assert (right.status, right.reward) == ("right", pytest.approx(1.5))
+    assert (wrong.status, wrong.reward) == ("wrong", pytest.approx(-5.0))
+
+
 def test_the_accuracy_has_a_weight_too(make_scorer: MakeScorer, answer: Answer):
     scorer = make_scorer(accuracy={"kind": "numeric", "weight": 2.0})
     assert scorer.score([answer("7", "7")]) == [Score(2.0, {"accuracy": 1.0}, "right")]

@@ -35,6 +35,7 @@ def test_the_default_is_the_number_alone():
         ({"parts": {"My part": "format"}}, "My part"),
         ({"parts": {"length": "overlong"}}, "max_tokens"),
         ({"parts": {"length": {"kind": "overlong", "max_tokens": 10, "buffer": 10}}}, "buffer"),
+        ({"parts": {"length": {"kind": "cosine", "max_tokens": 10, "right": [2, 1]}}}, "right"),
         ({"timeout_seconds": 0}, "timeout_seconds"),
         ({"checker": "numeric"}, "checker"),
     ],

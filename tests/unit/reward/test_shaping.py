@@ -1,11 +1,13 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.reward import Format, Overlong, Repetition
+from configs.reward import Cosine, Format, Overlong, Repetition
 from tasks.dataset.question import Question
 from tasks.reward.sample import Answered
-from tasks.reward.shaping import keeps_format, overlong, repetition
+from tasks.reward.shaping import cosine, keeps_format, overlong, repetition
 from tests.unit.reward.conftest import Answer
 
 
@@ -51,6 +53,28 @@ def test_the_last_tokens_before_the_limit_cost_more_and_more(tokens: int, value:
 
 
 @pytest.mark.parametrize(
+    ("accuracy", "tokens", "value"),
+    [
+        (1.0, 0, 0.2),
+        (1.0, 50, 0.15),
+        (1.0, 99, 0.1),
+        (1.0, 100, -1.0),
+        (0.0, 0, -1.0),
+        (0.0, 50, -0.5),
+        (0.0, 25, -0.853553),  # (1 + cos 45°) / 2
+        (0.0, 99, 0.0),
+        (0.0, 101, -1.0),
+        (0.5, 50, -0.5),
+    ],
+)
+def test_right_answers_are_worth_more_the_shorter_and_wrong_ones_the_longer(
+    accuracy: float, tokens: int, value: float, answer: Answer
+):
+    judged = replace(answer("", "x", tokens=tokens), accuracy=accuracy)
+    assert cosine(Cosine(max_tokens=100), judged) == pytest.approx(value, abs=1e-3)
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("", 0.0),
@@ -65,8 +89,9 @@ def test_runs_of_words_that_were_said_before_cost_their_share(text: str, value: 
     assert repetition(Repetition(words=2), answer("", text)) == pytest.approx(value)
 
 
-@given(st.text("ab ", max_size=60), st.integers(1, 5), st.integers(0, 300))
-def test_punishments_stay_in_their_range(text: str, words: int, tokens: int):
-    answered = Answered(text, Question("q", "", "", ""), "stop", tokens)
+@given(st.text("ab ", max_size=60), st.integers(1, 5), st.integers(0, 300), st.floats(0, 1))
+def test_parts_stay_in_their_range(text: str, words: int, tokens: int, accuracy: float):
+    answered = Answered(text, Question("q", "", "", ""), "stop", tokens, accuracy)
     assert -1.0 <= repetition(Repetition(words=words), answered) <= 0.0
     assert -1.0 <= overlong(Overlong(max_tokens=100, buffer=20), answered) <= 0.0
+    assert -1.0 <= cosine(Cosine(max_tokens=100), answered) <= 1.0

@@ -64,7 +64,6 @@ def learn(algorithm: Algorithm, seed: int, sign: float = 1.0, updates: int = 40)
             rewards=rewards,
             accuracies=(rewards == 1).float() if algorithm.advantage == "accepted" else torch.full((count,), nan),
             groups=torch.arange(count) // SAMPLES,
-            lengths=torch.full((count,), LENGTH),
             truncated=torch.zeros(count, dtype=torch.bool),
             lags=torch.zeros(count, dtype=torch.long),
             mask=torch.ones_like(tokens, dtype=torch.bool),
@@ -73,7 +72,7 @@ def learn(algorithm: Algorithm, seed: int, sign: float = 1.0, updates: int = 40)
             teacher_logprobs=logprobs(bandit.teacher, tokens),
             values=old_values,
         )
-        known = estimate(batch, algorithm, LENGTH)
+        known = estimate(batch, algorithm)
         counts = normaliser(known.mask, LENGTH)
         for _epoch in range(2):
             policy = logprobs(bandit.logits, tokens)

@@ -18,13 +18,12 @@ def estimate_of(rewards: list[float], algorithm: Algorithm, groups: list[int] | 
         "rewards": torch.tensor(rewards),
         "accuracies": torch.full((count,), nan),
         "groups": torch.tensor(groups or [0] * count),
-        "lengths": torch.full((count,), 2),
         "truncated": torch.zeros(count, dtype=torch.bool),
         "lags": torch.zeros(count, dtype=torch.long),
         "mask": mask,
         "old_logprobs": torch.full((count, 2), -1.0),
     }
-    return estimate(Batch(**{**batch, **given}), algorithm, max_response_tokens=4)
+    return estimate(Batch(**{**batch, **given}), algorithm)
 
 
 def test_the_advantage_of_a_sample_stands_at_each_of_its_tokens():
@@ -101,15 +100,6 @@ def test_the_zero_variance_filter_goes_by_raw_accuracy():
 
     assert result.mask[:, 0].tolist() == [False, False, True, True]
     assert result.metrics["filtered_zero_variance"] == 2
-
-
-def test_the_overlong_punishment_is_part_of_the_reward():
-    algorithm = Algorithm(advantage="dr_grpo", filters=Filters(overlong_buffer=2))
-
-    # Lengths 2 and 4 of at most 4, buffer 2: punishments 0 and -1. Rewards 1 and 0: mean 0.5.
-    result = estimate_of([1, 1], algorithm, lengths=torch.tensor([2, 4]))
-
-    assert result.advantages[:, 0].tolist() == [0.5, -0.5]
 
 
 KL_IN_REWARD = Kl(coefficient=0.1, estimator="k1", place="reward")

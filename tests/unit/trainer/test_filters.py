@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from configs.algorithm import Filters
-from trainer.algorithm.filters import Selection, overlong_punishment, select
+from trainer.algorithm.filters import Selection, select
 
 
 def select_from(
@@ -67,10 +67,3 @@ def test_a_group_is_judged_by_the_samples_that_are_left():
 
     assert not result.trained.any()
     assert result.counts == {"unscored": 0, "stale": 1, "truncated": 1, "zero_variance": 2}
-
-
-def test_the_soft_punishment_grows_in_a_straight_line_over_the_buffer():
-    lengths = torch.tensor([0, 12, 14, 16])
-
-    assert overlong_punishment(lengths, max_response_tokens=16, buffer=4).tolist() == [0, 0, -0.5, -1]
-    assert overlong_punishment(lengths, max_response_tokens=16, buffer=0).tolist() == [0, 0, 0, 0]

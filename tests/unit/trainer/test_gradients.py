@@ -47,7 +47,6 @@ def experience(make_samples: Callable[..., list[Sample]]) -> Experience:
         rewards=per_sample,
         accuracies=per_sample,
         groups=torch.arange(12) // 4,
-        lengths=lengths,
         truncated=torch.zeros(12, dtype=torch.bool),
         lags=torch.zeros(12, dtype=torch.int64),
         mask=mask,

@@ -55,6 +55,7 @@ def test_only_safetensors_and_text_are_downloaded_at_the_recipe_s_revision(
 
     def download(repository: str, **options) -> str:
         asked.update(options, repository=repository)
+        (tmp_path / "model.safetensors").touch()
         return str(tmp_path)
 
     monkeypatch.setattr(pretrained, "snapshot_download", download)
@@ -63,6 +64,22 @@ def test_only_safetensors_and_text_are_downloaded_at_the_recipe_s_revision(
     assert (asked["repository"], asked["revision"]) == ("owner/name", "v1")
     assert "*.safetensors" in asked["allow_patterns"]
     assert not any(pattern.endswith((".bin", ".py", ".pt", "*")) for pattern in asked["allow_patterns"])
+
+
+def test_without_weights_only_text_is_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    asked = {}
+    monkeypatch.setattr(pretrained, "snapshot_download", lambda _, **options: asked.update(options) or str(tmp_path))
+
+    assert materialise(Model(path="owner/name"), tmp_path, weights=False) == tmp_path
+    assert {"*.json", "*.jinja", "*.txt", "*.model"} == set(asked["allow_patterns"])
+
+
+def test_a_model_of_the_hub_without_safetensors_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "pytorch_model.bin").touch()
+    monkeypatch.setattr(pretrained, "snapshot_download", lambda *_, **__: str(tmp_path))
+
+    with pytest.raises(ModelNotAvailable, match=r"'owner/name' \(revision main\) has no weights in \*\.safetensors"):
+        materialise(Model(path="owner/name"), tmp_path)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
