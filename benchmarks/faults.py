@@ -6,6 +6,7 @@ is not run again: stop and go on as you like. Writes benchmarks/faults.json and 
 """
 
 import argparse
+import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,8 +17,10 @@ from typing import Any
 from rich.progress import Progress
 
 from tasks.runtime.files import read_json, write_json
+from tasks.runtime.tracking import git_commit
 from tests.faults.faults import fault_of
-from tests.faults.harness import STEPS, Harness, differences
+from tests.faults.harness import ROOT, STEPS, Harness
+from tests.faults.results import differences
 
 OUT = Path(__file__).with_suffix(".json")
 Line = dict[str, Any]
@@ -40,13 +43,19 @@ def main() -> None:
             for seed in seeds:
                 fault = fault_of(seed, STEPS)
                 bar.update(task, description=f"seed {seed}: {fault}")
-                line: Line = {"seed": seed, "engine": arguments.engine, "kind": fault.kind, "fault": str(fault)}
+                line: Line = {
+                    "seed": seed,
+                    "engine": arguments.engine,
+                    "kind": fault.kind,
+                    "fault": str(fault),
+                    **code(),
+                }
                 try:
                     outcome = harness.train(fault)
                     line |= {
-                        "struck": outcome.struck,
+                        "struck": bool(outcome.struck),
                         "recovery": outcome.recovery,
-                        "events": outcome.events,
+                        "events": [event["event"] for event in outcome.events],
                         "seconds_lost": outcome.seconds - undisturbed.seconds,
                         "differs": differences(undisturbed.result, outcome.result),
                     }
@@ -56,6 +65,13 @@ def main() -> None:
                 write_json(OUT, lines)
                 OUT.with_suffix(".md").write_text(report(lines))
                 bar.advance(task)
+
+
+def code() -> Line:
+    """Return which code runs: the commit, and whether the files are as committed, results of benchmarks aside."""
+    status = ["git", "-C", str(ROOT), "status", "--porcelain", "--", ".", ":!benchmarks/*.json", ":!benchmarks/*.md"]
+    changed = subprocess.run(status, capture_output=True, text=True).stdout
+    return {"commit": git_commit(), "clean": not changed}
 
 
 def report(lines: Sequence[Line]) -> str:
@@ -71,6 +87,7 @@ def report(lines: Sequence[Line]) -> str:
         f"{same} of {len(struck)} disturbed runs ended with the same weights, samples, evaluations and MLflow history",
         "as the undisturbed one, bit for bit. A seed decides what is struck and when; `python -m benchmarks.faults`",
         "makes this table. Seconds are against the undisturbed run on the same machine; below zero is its noise.",
+        f"Commits: {', '.join(sorted({_commit(line) for line in lines}))}.",
         "",
         "| engine | struck | runs | the same | by itself | resumed | seconds lost, median | most |",
         "|---|---|---|---|---|---|---|---|",
@@ -93,6 +110,10 @@ def report(lines: Sequence[Line]) -> str:
         differs = _short(", ".join(line["differs"]) or "nothing")
         rows.append(f"| {line['seed']} | {line['engine']} | {line['fault']} | {recovery} | {seconds} | {differs} |")
     return "\n".join(rows) + "\n"
+
+
+def _commit(line: Line) -> str:
+    return line["commit"][:12] + ("" if line["clean"] else " and changes")
 
 
 def _short(text: str) -> str:

@@ -60,6 +60,7 @@ def measure(recipe: str, seed: int, overrides: list[str]) -> dict[str, Any]:
         "seed": seed,
         "seconds": round(seconds, 1),
         "steps": {step: read_commit(run, step)["metrics"] for step in steps},
+        "times": {step: read_commit(run, step)["time"] for step in steps},
         "gain": {kind: gain(run, kind, steps[-1]) for kind in ACCURACIES},
     }
 

@@ -66,6 +66,11 @@ class Lora(Section):
 
 class Learner(Section):
     ranks: Positive = Field(default=1, description="torch.distributed ranks.")
+    replicas: Positive = Field(
+        default=1,
+        description="Copies of the weights, each sharded over ranks / replicas neighbouring ranks (hybrid sharding). "
+        "With one a node, weights are gathered within nodes and only gradients cross them.",
+    )
     cpus: float = Field(default=0.0, ge=0, description="CPUs reserved for each rank in Ray.")
     gpus: int = Field(default=0, ge=0, le=1, description="GPUs of each rank.")
     threads: Positive = Field(default=2, description="OpenMP threads of each rank on a CPU.")
@@ -83,3 +88,10 @@ class Learner(Section):
     checkpoint_every: Positive = Field(
         default=10, description="Steps between full checkpoints; lost steps are replayed from stored samples."
     )
+
+    @model_validator(mode="after")
+    def replicas_are_equal(self) -> "Learner":
+        """Refuse ranks that can't be dealt out to the replicas."""
+        if self.ranks % self.replicas:
+            raise ValueError(f"ranks ({self.ranks}) has to be a multiple of replicas ({self.replicas})")
+        return self

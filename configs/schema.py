@@ -3,11 +3,12 @@
 A recipe is data. It is validated before anything starts, stored with the run, and never changed afterwards.
 """
 
+from math import ceil
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from configs.algorithm import Algorithm
+from configs.algorithm import RATIO_LOSSES, Algorithm
 from configs.data import ColdStart, Data
 from configs.learner import Descent, Learner, Optimizer
 from configs.reward import Reward
@@ -37,6 +38,17 @@ class Rollout(Section):
     shards: Positive = Field(
         default=2, description="Ray tasks that a step's rollout is split into; each is retried alone."
     )
+    over_sampling: float = Field(
+        default=1.0,
+        ge=1.0,
+        description="Groups that a step works on, as a multiple of prompts_per_step. When that many are finished, the "
+        "others are left to the next step, so that long responses hold no step. 1 waits for all.",
+    )
+
+    @property
+    def groups_begun(self) -> int:
+        """Groups that a step works on."""
+        return ceil(self.prompts_per_step * self.over_sampling)
 
 
 class Engine(Section):
@@ -47,6 +59,14 @@ class Engine(Section):
         description="CPUs reserved for each engine in Ray; 0 shares them with the learner, which waits meanwhile.",
     )
     gpus: int = Field(default=0, ge=0, description="GPUs of each engine; more than one means tensor parallelism.")
+    placement: Literal["split", "colocated"] = Field(
+        default="split",
+        description="`split`: engines and learner have GPUs of their own. `colocated`: a learner rank shares each GPU "
+        "of the engines, which give memory back while the learner works. CPUs are shared either way.",
+    )
+    in_flight: Positive = Field(
+        default=64, description="Requests of a rollout shard that an engine works on at once; a group is a request."
+    )
     threads: Positive = Field(default=2, description="OpenMP threads of each engine on a CPU.")
     max_total_tokens: Positive = Field(default=16384, description="Tokens that the KV cache holds on a CPU.")
     memory_fraction: Share = Field(default=0.6, description="Share of GPU memory for weights and KV cache.")
@@ -59,6 +79,34 @@ class Engine(Section):
     )
     deterministic: bool = Field(
         default=True, description="Honour each sample's seed and make results independent of what else is in the batch."
+    )
+
+    @property
+    def colocated(self) -> bool:
+        """Whether the learner's ranks are on the engines' GPUs."""
+        return self.placement == "colocated" and self.gpus > 0
+
+
+class Pipeline(Section):
+    max_staleness: int = Field(
+        default=0,
+        ge=0,
+        description="Updates by which a step's samples lie behind its own. With 0 every step samples from the weights "
+        "that it updates; with s its rollout runs beside the updates of the s steps before it.",
+    )
+
+
+class WeightSync(Section):
+    via: Literal["disk", "broadcast", "tensors"] = Field(
+        default="disk",
+        description="How new weights reach running engines. `disk`: through the run directory, every version; "
+        "`broadcast`: from the learner's memory to all engines at once, by NCCL, RCCL or, on CPUs, gloo; `tensors`: "
+        "through the shared memory of the one machine that learner and engines run on.",
+    )
+    bucket_bytes: Positive = Field(
+        default=512 * 2**20,
+        description="Bytes of weights that are sent at a time, at least one tensor; learner and engines hold that much "
+        "beside their own.",
     )
 
 
@@ -96,17 +144,40 @@ class Recipe(Section):
     optimizer: Optimizer = Optimizer()
     critic: Descent = Descent()
     learner: Learner = Learner()
+    pipeline: Pipeline = Pipeline()
+    weight_sync: WeightSync = WeightSync()
     evaluation: Evaluation = Evaluation()
     tracking: Tracking = Tracking()
+
+    @model_validator(mode="after")
+    def can_share_gpus(self) -> "Recipe":
+        """Refuse a colocated placement that leaves an engine or a rank without its counterpart."""
+        engine, learner = self.engine, self.learner
+        if engine.placement == "colocated" and self.pipeline.max_staleness:
+            raise ValueError(
+                f"pipeline.max_staleness is {self.pipeline.max_staleness}, but with engine.placement colocated "
+                "rollouts and updates take turns: set one of them to its default"
+            )
+        if engine.placement == "colocated" and (
+            engine.count * engine.gpus != learner.ranks * learner.gpus or bool(engine.gpus) != bool(learner.gpus)
+        ):
+            raise ValueError(
+                f"engine.placement colocated puts a rank on each GPU of the engines: learner.ranks ({learner.ranks}) x "
+                f"learner.gpus ({learner.gpus}) has to be engine.count ({engine.count}) x engine.gpus ({engine.gpus})"
+            )
+        return self
 
     @model_validator(mode="after")
     def fits_together(self) -> "Recipe":
         """Refuse settings that can't work together, before anything starts."""
         groups, rows = self.rollout.prompts_per_step, self.data.train_size
-        if rows and groups > rows:
+        if rows and self.rollout.groups_begun > rows:
             raise ValueError(
-                f"rollout.prompts_per_step ({groups}) is larger than the dataset: data.train_size is {rows}"
+                f"rollout.prompts_per_step ({groups}) x over_sampling ({self.rollout.over_sampling}) is larger than "
+                f"the dataset: data.train_size is {rows}"
             )
+        if self.rollout.over_sampling > 1 and self.algorithm.dynamic_sampling:
+            raise ValueError("rollout.over_sampling and algorithm.dynamic_sampling both choose groups: leave one out")
         if self.rollout.shards > groups:
             raise ValueError(
                 f"rollout.shards ({self.rollout.shards}) is larger than rollout.prompts_per_step ({groups})"
@@ -123,20 +194,30 @@ class Recipe(Section):
                 f"rollout.samples_per_prompt is 1: advantage {algorithm.advantage}, filters.zero_variance and "
                 "dynamic_sampling compare the samples of a group, and a group of one tells nothing; set at least 2"
             )
-        if algorithm.filters.overlong_buffer > response:
-            raise ValueError(
-                f"algorithm.filters.overlong_buffer ({algorithm.filters.overlong_buffer}) is larger than "
-                f"rollout.max_response_tokens ({response}): every response would be punished"
-            )
-        if algorithm.filters.overlong_buffer and any(part.kind == "overlong" for part in self.reward.parts.values()):
-            raise ValueError(
-                "algorithm.filters.overlong_buffer and a reward part of kind overlong punish length twice: "
-                "leave one out"
-            )
         if self.optimizer.minibatches > groups:
             raise ValueError(
                 f"optimizer.minibatches ({self.optimizer.minibatches}) is larger than rollout.prompts_per_step "
                 f"({groups}): a group stays in one minibatch"
+            )
+        staleness, limit = self.pipeline.max_staleness, algorithm.filters.max_lag
+        over_sampling = self.rollout.over_sampling
+        if (staleness or over_sampling > 1) and not algorithm.allows_stale_samples:
+            raise ValueError(
+                f"pipeline.max_staleness is {staleness} and rollout.over_sampling {over_sampling}, but loss "
+                f"{algorithm.loss} against old_policy {algorithm.old_policy} takes stale samples for fresh ones: "
+                "set correction.weight to token or sequence"
+                + (", or old_policy to behaviour" if algorithm.loss in RATIO_LOSSES else "")
+            )
+        if limit is not None and staleness > limit:
+            raise ValueError(
+                f"algorithm.filters.max_lag ({limit}) would drop every sample of pipeline.max_staleness {staleness}"
+            )
+        if self.weight_sync.via != "disk" and (staleness or self.engine.colocated):
+            ahead = f"pipeline.max_staleness {staleness} is ahead of the weights that are due"
+            turns = "engine.placement colocated can't while engines have its memory"
+            raise ValueError(
+                f"weight_sync.via {self.weight_sync.via} has the learner send what it holds, which with "
+                f"{ahead if staleness else turns}: set weight_sync.via to disk"
             )
         for name, descent in {"optimizer": self.optimizer, "critic": self.critic}.items():
             if descent.schedule != "constant" and descent.warmup_steps >= self.steps:
@@ -153,3 +234,35 @@ class Recipe(Section):
                 "set data.source to arithmetic or leave cold_start out"
             )
         return self
+
+    @model_validator(mode="after")
+    def rewards_fit(self) -> "Recipe":
+        """Refuse rewards that the advantage can't take, and parts that would do nothing."""
+        longest = self.rollout.max_response_tokens
+        rewards = {"reward": self.reward, **{f"the reward of {name}": own for name, own in self.data.rewards.items()}}
+        for name, reward in rewards.items():
+            if self.algorithm.advantage == "maxrl" and reward.punishes:
+                raise ValueError(
+                    f"advantage maxrl divides by the mean reward, but {name} may be below 0: leave out parts that "
+                    "punish, and negative weights"
+                )
+            for part, settings in reward.parts.items():
+                if settings.kind == "overlong" and (free := settings.max_tokens - settings.buffer) >= longest:
+                    raise ValueError(
+                        f"{name}.parts.{part} begins to punish above {free} tokens, but rollout.max_response_tokens is "
+                        f"{longest}: it would do nothing"
+                    )
+        return self
+
+    def stores_weights(self, version: int) -> bool:
+        """Tell whether a weights version is written to disk even if nothing goes wrong.
+
+        Out of memory engines get every version; written are the first and the last one, those with a checkpoint, and
+        those that are evaluated, while the learner goes on: an engine that is lost then starts from them.
+        """
+        return (
+            self.weight_sync.via == "disk"
+            or version in (0, self.steps)
+            or version % self.learner.checkpoint_every == 0
+            or version % self.evaluation.every == 0
+        )

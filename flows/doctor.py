@@ -30,8 +30,8 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at the interpreter, the packages, the accelerators, memory and disk."""
-    return [*_python(), *_packages(), *_accelerators(), *_resources()]
+    """Look at the interpreter, the packages, the accelerators, the cluster, memory and disk."""
+    return [*_python(), *_packages(), *_accelerators(), *_cluster(), *_resources()]
 
 
 def _python() -> Iterator[Finding]:
@@ -70,6 +70,16 @@ def _accelerators() -> Iterator[Finding]:
     vendor = "AMD" if torch.version.hip else "NVIDIA"
     names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
     yield Finding("accelerator", f"{torch.cuda.device_count()} x {vendor} {', '.join(names)}", True, "")
+
+
+def _cluster() -> Iterator[Finding]:
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:
+        yield Finding("Ray", "a local one for the time of each run", True, "")
+        return
+    closed = os.environ.get("RAY_AUTH_MODE") == "token"
+    found = f"{address}, {'closed by a token' if closed else 'open to everyone who reaches its ports'}"
+    yield Finding("Ray", found, closed, "start it with RAY_AUTH_MODE=token: docs/clusters.md")
 
 
 def _resources() -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -15,9 +16,18 @@ from tasks.rollout.server import launch_spec
 from tasks.runtime.cluster import needed
 from tasks.runtime.devices import device_environment
 from tasks.runtime.machines import GPUS, Cluster
-from tasks.runtime.memory import Demand, cached_tokens, engine_demand, learner_demand, publication_demand
-from tasks.runtime.placement import Placed, place
+from tasks.runtime.memory import (
+    Demand,
+    cached_tokens,
+    engine_demand,
+    learner_demand,
+    publication_demand,
+    shared_demand,
+)
+from tasks.runtime.placement import Bundle, Placed, place, rooms_of
+from tasks.runtime.ports import LOOPBACK
 from tasks.update.environment import learner_environment
+from tasks.update.sharing import sharing_environment
 from trainer.model_shape import ModelShape, model_shape
 
 GIB = 2**30
@@ -26,6 +36,8 @@ USUAL_HOST_MEMORY = 2048 * GIB
 FIRST_PORT = 30000
 WEIGHTS = Path("WEIGHTS")
 """Stands for the folder of a weights version in commands."""
+ADDRESS = "NODE"
+"""Stands for a node's address where there are several."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +52,16 @@ class Process:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A recipe on a cluster. `problems` says what can't work; with none it fits, as far as estimates can tell."""
+    """A recipe on a cluster. `problems` says what can't work; with none it fits, as far as estimates can tell.
+
+    `bundles` is what Ray is asked to hold together on a node. `shared` is what engine and learner take of a GPU that
+    they share, by whose turn it is; empty where they don't.
+    """
 
     cluster: Cluster
     processes: list[Process]
+    bundles: list[Bundle]
+    shared: dict[str, Demand]
     cached_tokens: int | None
     host_memory: int
     problems: list[str]
@@ -57,21 +75,27 @@ def launch_plan(recipe: Recipe, cluster: Cluster) -> LaunchPlan:
     """
     shape = model_shape(recipe.model.path)
     gpu_memory = GPUS[cluster.kind].memory if cluster.kind else None
-    processes = [_process(recipe, cluster, shape, placed) for placed in place(recipe, cluster)]
+    layout = place(recipe, rooms_of(cluster))
+    processes = [_process(recipe, cluster, shape, placed) for placed in layout.placed]
+    shared = shared_demand(recipe, shape, gpu_memory) if gpu_memory and recipe.engine.colocated else {}
     host_memory = publication_demand(shape)
     return LaunchPlan(
         cluster=cluster,
         processes=processes,
+        bundles=layout.bundles,
+        shared=shared,
         cached_tokens=cached_tokens(recipe, shape, gpu_memory) if gpu_memory and recipe.engine.gpus else None,
         host_memory=host_memory,
-        problems=_problems(processes, gpu_memory, cluster, host_memory),
+        problems=_problems(processes, shared, cluster, gpu_memory, host_memory),
     )
 
 
 def show(recipe: Recipe, plan: LaunchPlan, console: Console) -> None:
     """Print the resolved recipe and the plan."""
     console.print(dump_yaml(recipe), markup=False, highlight=False)
-    table = Table("processes", "node", "GPUs", "memory of each GPU", title="what would start", title_justify="left")
+    gpu = GPUS[plan.cluster.kind] if plan.cluster.kind else None
+    title = "what would start" + (f", on nodes of Ray's accelerator_type:{gpu.ray_type}" if gpu else "")
+    table = Table("processes", "node", "GPUs", "memory of each GPU", title=title, title_justify="left")
     for (kind, node), members in groupby(plan.processes, key=lambda process: (process.place.kind, process.place.node)):
         first, *_, last = [*members] * 2
         names = f"{kind} {first.place.index}" + (f" to {last.place.index}" if first != last else "")
@@ -84,6 +108,9 @@ def show(recipe: Recipe, plan: LaunchPlan, console: Console) -> None:
         console.print(f"{first.place.name}, and the others alike:")
         words = [f"{name}={value}" for name, value in first.environment.items()] + first.command
         console.print(f"  {shlex.join(words) or 'a Ray actor'}", soft_wrap=True, markup=False, highlight=False)
+    for turn, demand in plan.shared.items():
+        console.print(f"each GPU during the {turn}, shared by an engine and a rank: {describe(demand)}")
+    console.print(f"placement {recipe.engine.placement}, held by Ray: {describe_bundles(plan.bundles)}", soft_wrap=True)
     needs = needed(recipe)
     console.print(
         f"needs {needs['CPU']:g} CPU, {needs['GPU']:g} GPU, and about {needs['memory'] / GIB:.0f} GiB of host memory"
@@ -104,24 +131,43 @@ def describe(demand: Demand | None) -> str:
     return f"{demand.total / GIB:.1f} GiB: {shown}"
 
 
+def describe_bundles(bundles: list[Bundle]) -> str:
+    """Show what is held on each node, neighbours alike together."""
+    of_nodes = groupby(sorted(bundles, key=lambda bundle: bundle.node), key=lambda bundle: bundle.node)
+    contents = [(node, Counter(map(_size, group))) for node, group in of_nodes]
+    shown = []
+    for content, alike in groupby(contents, key=lambda entry: entry[1]):
+        nodes = [node for node, _ in alike]
+        where = f"node {nodes[0]}" if len(nodes) == 1 else f"each of nodes {nodes[0]} to {nodes[-1]}"
+        shown.append(", ".join(f"{count} x {size}" for size, count in content.items()) + f" on {where}")
+    return "; ".join(shown) or "nothing"
+
+
+def _size(bundle: Bundle) -> str:
+    amounts = {"CPU": bundle.cpus, "GPU": bundle.gpus}
+    return "(" + " + ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount) + ")"
+
+
 def _process(recipe: Recipe, cluster: Cluster, shape: ModelShape, placed: Placed) -> Process:
     accelerator = cluster.accelerator if placed.devices else "cpu"
     devices = device_environment([str(device) for device in placed.devices], accelerator)
     if placed.kind == "learner":
         demand = learner_demand(recipe, shape) if placed.devices else None
-        return Process(placed, devices | learner_environment(recipe.learner, accelerator), [], demand)
+        environment = learner_environment(recipe.learner, accelerator) | sharing_environment(recipe, accelerator)
+        return Process(placed, devices | environment, [], demand)
+    host = LOOPBACK if cluster.nodes == 1 else ADDRESS
     port = FIRST_PORT + placed.index
     secrets = Path("SECRETS.yaml")
-    spec = launch_spec(recipe.engine, recipe.model, WEIGHTS, 0, port, accelerator, recipe.seed, secrets)
+    spec = launch_spec(recipe.engine, recipe.model, WEIGHTS, 0, host, port, accelerator, recipe.seed, secrets)
     command = ["python" if word == sys.executable else word for word in spec.command]
     demand = engine_demand(recipe, shape, GPUS[cluster.kind].memory) if cluster.kind and placed.devices else None
     return Process(placed, devices | spec.env, command, demand)
 
 
-def _problems(processes: list[Process], gpu_memory: int | None, cluster: Cluster, host_memory: int) -> list[str]:
+def _problems(
+    processes: list[Process], shared: dict[str, Demand], cluster: Cluster, gpu_memory: int | None, host_memory: int
+) -> list[str]:
     problems = []
-    if cluster.nodes > 1:
-        problems.append("engines listen on loopback, so that all has to be on one node: several are not done yet")
     if host_memory > USUAL_HOST_MEMORY:
         problems.append(
             f"the learner gathers the whole model on one host to write it: {host_memory / GIB:.0f} GiB, where nodes "
@@ -135,5 +181,13 @@ def _problems(processes: list[Process], gpu_memory: int | None, cluster: Cluster
                 f"{gpu_memory / GIB:.1f}. "
                 + ("Raise engine.gpus" if name == "engine" else "Raise learner.ranks or lower micro_batch_tokens")
                 + ", or choose a smaller model"
+            )
+    for turn, demand in shared.items():
+        if gpu_memory and demand.total > gpu_memory:
+            problems.append(
+                f"engine and rank together need {describe(demand)} on each GPU during the {turn}; a {cluster.kind} has "
+                f"{gpu_memory / GIB:.1f}. Lower "
+                + ("engine.memory_fraction" if turn == "rollout" else "optimizer.micro_batch_tokens")
+                + ", add GPUs, or choose a smaller model"
             )
     return problems

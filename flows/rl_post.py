@@ -1,9 +1,12 @@
 """The flow: dataset, cold start, then step by step rollout, reward, update, publication and evaluation.
 
 Every stage is a Prefect task on Ray. The next step is submitted before the last one is committed, so that Ray starts
-a task the moment its inputs exist; the edges between the tasks keep the rollouts strictly on-policy.
+a task the moment its inputs exist. The edges between the tasks say which weights a step samples from: those of
+`pipeline.max_staleness` updates before its own last. With 0, rollouts are strictly on-policy; with more, they run
+beside the updates of the steps before them.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -21,9 +24,20 @@ from tasks.reward.task import score_rewards
 from tasks.rollout.task import engine_actors, generate_rollouts, publish_weights, start_engines
 from tasks.runtime.cluster import actors, check_fit, needed, offered, ray_task_runner
 from tasks.runtime.dispatch import Call, submit
-from tasks.runtime.ledger import Receipt, Run, commit, committed_steps, create_run, home, open_run, run_of
+from tasks.runtime.ledger import (
+    Receipt,
+    Run,
+    commit,
+    committed_steps,
+    create_run,
+    forget_weights,
+    home,
+    open_run,
+    run_of,
+)
 from tasks.runtime.lock import Lock, hold
 from tasks.runtime.metrics import step_metrics
+from tasks.runtime.preflight import check_nodes
 from tasks.runtime.resume import changed_recipe, go_on
 from tasks.update.task import cold_start, learner_actors, update_policy
 
@@ -50,77 +64,95 @@ def _train(run: Run, lock: Lock) -> dict[str, Any]:
         engines = submit(start_engines, run=run, dataset=dataset)
         projections.start(dataset.result())
 
-        last = _begin(run, dataset, policy, engines)
-        for number in range(last.number + 1, run.recipe.steps + 1):
-            ahead = _submit_step(run, number, dataset, policy, last)
-            projections.project(_commit(run, last, lock))
-            last = ahead
-        projections.project(_commit(run, last, lock))
+        staleness = run.recipe.pipeline.max_staleness
+        # The next steps sample from the weights of the last committed ones, which find again what they made.
+        first = max(0, max(committed_steps(run), default=0) - staleness)
+        published = _publish(run, Step(first, update=policy), dataset, after=[engines])
+        ahead: deque[Step] = deque()
+        for number in range(first + 1, run.recipe.steps + 1):
+            before = ahead[-1] if ahead else published.step
+            ahead.append(_submit_step(run, number, dataset, policy, before, published))
+            while len(ahead) > (staleness if number < run.recipe.steps else 0):
+                # The engines keep their weights until all who sample from them did, and they are evaluated.
+                users = [shard for step in ahead for shard in step.scored]
+                following = _publish(run, ahead.popleft(), dataset, after=[*users, published.evaluation])
+                projections.project(_commit(run, published, lock))
+                published = following
+        projections.project(_commit(run, published, lock))
         return projections.finish()
 
 
 @dataclass(frozen=True)
 class Step:
-    """The submitted tasks of a step. Step 0 has only weights and their evaluation."""
+    """The submitted tasks that make a weights version. Step 0's is the cold start."""
 
     number: int
-    weights: Call[Receipt]
-    evaluation: Call[Receipt] | None
     update: Call[Receipt]
     scored: list[Call[Receipt]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Published:
+    """A step whose weights go to the engines, where they are evaluated if that is due."""
+
+    step: Step
+    weights: Call[Receipt]
+    evaluation: Call[Receipt] | None
+
+
 def _open(recipe: str, overrides: list[str], resume: str | None) -> Run:
-    """Open the run to resume, or begin a new one, if the cluster can hold it."""
+    """Open the run to resume, or begin a new one, if the cluster can hold it and its nodes are ready."""
     begun = open_run(home(), resume) if resume else run_of(home(), flow_run.id)
     if begun:
-        changed, _ = changed_recipe(begun, overrides if resume else [])
-        check_fit(needed(changed), offered())
-        return begun
-    resolved = load_recipe(recipe, overrides, gpus=int(offered().get("GPU", 0)))
-    check_fit(needed(resolved), offered())
-    return create_run(home(), resolved, flow_run.id)
+        wanted, _ = changed_recipe(begun, overrides if resume else [])
+    else:
+        wanted = load_recipe(recipe, overrides, gpus=int(offered().get("GPU", 0)))
+    check_fit(needed(wanted), offered())
+    check_nodes(wanted)
+    return begun or create_run(home(), wanted, flow_run.id)
 
 
-def _begin(run: Run, dataset: Call[Receipt], policy: Call[Receipt], engines: Call[Receipt]) -> Step:
-    """Bring the engines to the last committed weights: version 0 in a new run."""
-    number = max(committed_steps(run), default=0)
-    weights = submit(publish_weights, run=run, version=number, after=[policy, engines])
-    return Step(number, weights, _evaluation(run, number, dataset, weights), update=policy)
+def _submit_step(
+    run: Run, number: int, dataset: Call[Receipt], policy: Call[Receipt], before: Step, published: Published
+) -> Step:
+    """Submit a step: its samples come from published weights, its update goes on from the step before."""
+    scored = _sample(run, number, dataset, published.weights, before.scored)
+    update = submit(update_policy, run=run, step=number, policy=policy, before=before.update, scored=scored)
+    return Step(number, update, scored)
 
 
-def _submit_step(run: Run, number: int, dataset: Call[Receipt], policy: Call[Receipt], last: Step) -> Step:
-    """Submit a step: its samples come from the weights of the step before."""
-    scored = _sample(run, number, dataset, last.weights)
-    update = submit(update_policy, run=run, step=number, policy=policy, scored=scored)
-    # The engines keep the old weights until those are evaluated.
-    weights = submit(publish_weights, run=run, version=number, after=[update, last.evaluation])
-    return Step(number, weights, _evaluation(run, number, dataset, weights), update, scored)
-
-
-def _sample(run: Run, number: int, dataset: Call[Receipt], weights: Call[Receipt]) -> list[Call[Receipt]]:
+def _sample(
+    run: Run, step: int, dataset: Call[Receipt], weights: Call[Receipt], before: list[Call[Receipt]]
+) -> list[Call[Receipt]]:
     """Submit rollout and reward of a step's shards; with dynamic sampling, round after round until there is enough."""
     scored: list[Call[Receipt]] = []
     shards = run.recipe.rollout.shards
     for rounds in count(1):
         for shard in range(len(scored), rounds * shards):
-            samples = submit(generate_rollouts, run=run, step=number, shard=shard, dataset=dataset, weights=weights)
-            scored.append(submit(score_rewards, run=run, step=number, shard=shard, samples=samples))
+            of = {"run": run, "step": step, "shard": shard}
+            samples = submit(generate_rollouts, **of, dataset=dataset, weights=weights, before=before)
+            scored.append(submit(score_rewards, **of, samples=samples))
         if not another_round(run.recipe, rounds, scored):
             break
     return scored
 
 
-def _evaluation(run: Run, number: int, dataset: Call[Receipt], weights: Call[Receipt]) -> Call[Receipt] | None:
-    due = number % run.recipe.evaluation.every == 0 or number == run.recipe.steps
-    return submit(evaluate, run=run, version=number, dataset=dataset, weights=weights) if due else None
+def _publish(run: Run, step: Step, dataset: Call[Receipt], after: list[Call[Receipt] | None]) -> Published:
+    """Submit the publication of a step's weights, and their evaluation if it is due."""
+    version = step.number
+    weights = submit(publish_weights, run=run, version=version, after=[step.update, *after])
+    due = version % run.recipe.evaluation.every == 0 or version == run.recipe.steps
+    evaluation = submit(evaluate, run=run, version=version, dataset=dataset, weights=weights) if due else None
+    return Published(step, weights, evaluation)
 
 
-def _commit(run: Run, step: Step, lock: Lock) -> int:
+def _commit(run: Run, published: Published, lock: Lock) -> int:
     """Wait for a step's tasks and commit it, if the run is still this driver's."""
+    step = published.step
     scored = [shard.result() for shard in step.scored]
-    update, weights = step.update.result(), step.weights.result()
-    evaluation = step.evaluation.result() if step.evaluation else None
+    update, weights = step.update.result(), published.weights.result()
+    evaluation = published.evaluation.result() if published.evaluation else None
     lock.check()
     commit(run, step.number, step_metrics(scored, update, weights, evaluation))
+    forget_weights(run, before=step.number - run.recipe.pipeline.max_staleness)
     return step.number

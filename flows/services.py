@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
+import yaml
 from rich.console import Console
 
 from configs.errors import UserError
@@ -55,7 +56,7 @@ def start_services(console: Console) -> None:
             wait_until_healthy("the MLflow server", f"{mlflow}/health", mlflow_server, _log("mlflow-server"))
         with console.status("deploying"):
             _call(_prefect("work-pool", "create", POOL, "--type", "process", "--overwrite"), environment)
-            _call(_prefect("--no-prompt", "deploy", "--all"), environment)
+            _call(_prefect("--no-prompt", "deploy", *(f"--name={name}" for name in _local_deployments())), environment)
             orphans = close_orphans(api, POOL)
             _launch("prefect-worker", _prefect("worker", "start", "--pool", POOL), environment)
     except BaseException:
@@ -78,6 +79,12 @@ def stop_services(console: Console) -> None:
         _end(started["pid"], started["created"])
         console.print(f"ended {name}")
     _record().unlink()
+
+
+def _local_deployments() -> list[str]:
+    """Return the names of the deployments that run on this machine; others wait for the pool of a cluster."""
+    deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    return [deployment["name"] for deployment in deployments if deployment["work_pool"]["name"] == POOL]
 
 
 def _record() -> Path:

@@ -29,10 +29,17 @@ def recompute(module: nn.Module) -> None:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
 
 
-def shard(module: nn.Module, device: str) -> None:
-    """Shard weights and gradients over the ranks (FSDP2), if there are several. `module` is what is called."""
+def shard(module: nn.Module, device: str, replicas: int = 1) -> None:
+    """Shard weights and gradients over the ranks (FSDP2), if there are several. `module` is what is called.
+
+    Args:
+        module: its weights are sharded in place.
+        device: that of the module.
+        replicas: copies of the weights, each over ranks / replicas neighbouring ranks; gradients are averaged over all.
+    """
     if ranks.count() > 1:
-        mesh = init_device_mesh(torch.device(device).type, (ranks.count(),))
+        shape = (ranks.count(),) if replicas == 1 else (replicas, ranks.count() // replicas)
+        mesh = init_device_mesh(torch.device(device).type, shape, mesh_dim_names=("replica", "shard")[-len(shape) :])
         for layer in decoder_layers(module):
             fully_shard(layer, mesh=mesh)
         fully_shard(module, mesh=mesh)

@@ -5,9 +5,11 @@ import warnings
 from pathlib import Path
 
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load as load_in_place
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
+from configs.errors import refused_by_the_disk
 from trainer import ranks
 from trainer.folders import put_in_place
 from trainer.manifest import damaged_checkpoint, version_of, write_manifest
@@ -21,19 +23,36 @@ def save(folder: Path, state: dict[str, Tensor], version: int) -> None:
     """Write tensors, by name, to a temporary name, then rename it. All ranks must call it, each with its shards.
 
     A manifest with every file's size is written last, so that a file that got lost or cut later is noticed.
+
+    Raises:
+        UserError: if the disk is full or can't be written; no part of the checkpoint is left.
     """
     temporary = folder.with_name(f".{folder.name}.tmp")  # the ranks write into one folder
-    if ranks.own() == 0:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+    try:
+        with refused_by_the_disk(folder):
+            if ranks.own() == 0:
+                shutil.rmtree(temporary, ignore_errors=True)
+                temporary.mkdir(parents=True)
+            ranks.wait_for_all()
+            _write(temporary, state)
+            if ranks.own() == 0:
+                write_manifest(temporary, version)
+                put_in_place(temporary, folder)
+    finally:
+        if ranks.own() == 0:
+            shutil.rmtree(temporary, ignore_errors=True)
     ranks.wait_for_all()
+
+
+def _write(folder: Path, state: dict[str, Tensor]) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one rank needs no process group
-        save_sharded(state, checkpoint_id=temporary)
-    if ranks.own() == 0:
-        write_manifest(temporary, version)
-        put_in_place(temporary, folder)
-    ranks.wait_for_all()
+        try:
+            save_sharded(state, checkpoint_id=folder)
+            return
+        except CheckpointException as failed:
+            cause, _ = next(iter(failed.failures.values()))
+    raise cause  # itself, for its wrapping is no Exception: who waits for the rank would take it for dead
 
 
 def load(folder: Path, state: dict[str, Tensor]) -> int:

@@ -7,18 +7,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from configs.errors import refused_by_the_disk
+
 
 @contextmanager
 def written_at_once(folder: Path) -> Iterator[Path]:
     """Yield an empty folder to write into; it gets the name `folder` when the block ends without an exception.
 
     A killed writer leaves a hidden `.….tmp` sibling at worst. An existing `folder` is replaced.
+
+    Raises:
+        UserError: if the disk is full or can't be written.
     """
     temporary = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}.tmp")
-    temporary.mkdir(parents=True)
     try:
-        yield temporary
-        put_in_place(temporary, folder)
+        with refused_by_the_disk(folder):
+            temporary.mkdir(parents=True)
+            yield temporary
+            put_in_place(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -16,6 +16,7 @@ from trainer.algorithm.batch import Batch, estimate
 from trainer.batches import Tokens, pad
 from trainer.critic import Critic
 from trainer.descent import Descent
+from trainer.export import Export
 from trainer.gradients import Experience, accumulate, critic_objectives, policy_objectives
 from trainer.minibatches import minibatches
 from trainer.packing import PromptResponse
@@ -106,6 +107,10 @@ class Learner:
         """Write the weights as a Hugging Face folder with tokenizer, config and generation config, at once."""
         policy.save(self._policy, self._start, path, self._recipe.learner.lora)
 
+    def export(self) -> Export:
+        """Return the weights that `save_weights` writes, to be sent from memory, as long as no update follows."""
+        return Export(self._policy, self._recipe.learner.lora)
+
     def save_checkpoint(self, path: Path) -> None:
         """Write what is trained, the optimizers' states and the version, at once."""
         checkpoint.save(path, self._state(), self.version)
@@ -128,7 +133,6 @@ class Learner:
             rewards=torch.tensor([_number(sample.reward) for sample in samples]),
             accuracies=torch.tensor([_number(sample.accuracy) for sample in samples]),
             groups=torch.tensor([number[sample.group] for sample in samples]),
-            lengths=lengths,
             truncated=torch.tensor([sample.truncated for sample in samples]),
             lags=torch.tensor([self.version - sample.weights_version for sample in samples]),
             mask=torch.arange(behaviour.shape[1]) < lengths[:, None],
@@ -137,7 +141,7 @@ class Learner:
             teacher_logprobs=self._logprobs(self._teacher, sequences) if self._teacher else None,
             values=self._evaluate(self._critic, sequences) if self._critic else None,
         )
-        worth = estimate(batch, self._algorithm, self._recipe.rollout.max_response_tokens)
+        worth = estimate(batch, self._algorithm)
         return Experience(sequences, behaviour, batch, worth)
 
     def _take_step(self, experience: Experience, rows: Sequence[int]) -> dict[str, float]:
@@ -179,13 +183,13 @@ class Learner:
 
     def _frozen(self, folder: Path) -> Policy:
         frozen = self._load(folder).requires_grad_(False)
-        blocks.shard(frozen, self._device)
+        blocks.shard(frozen, self._device, self._recipe.learner.replicas)
         return frozen
 
     def _to_be_trained(self, module: nn.Module, settings: DescentSettings) -> Descent:
         if self._recipe.learner.gradient_checkpointing:
             blocks.recompute(module)
-        blocks.shard(module, self._device)
+        blocks.shard(module, self._device, self._recipe.learner.replicas)
         return Descent(module, settings, self._recipe.steps)
 
     def _state(self) -> dict[str, Tensor]:

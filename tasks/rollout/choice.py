@@ -20,10 +20,11 @@ def choose(run: Run, step: int, turn: int, prompts: Sequence[Prompt]) -> list[tu
         turn: The round, from 0; there are more with dynamic sampling. It takes what a step after the run's last would.
         prompts: The training prompts.
     """
-    size, curriculum = run.recipe.rollout.prompts_per_step, run.recipe.data.curriculum
+    size, curriculum = run.recipe.rollout.groups_begun, run.recipe.data.curriculum
     place = step - 1 + turn * run.recipe.steps
     if curriculum:
-        weights = weigh([prompt.question.id for prompt in prompts], pass_rates(run, step - 2), curriculum)
+        known = pass_rates(run, step - 2 - run.recipe.pipeline.max_staleness)
+        weights = weigh([prompt.question.id for prompt in prompts], known, curriculum)
         chosen = weighted_prompts_of_step(run.recipe.seed, place, weights, size)
     else:
         chosen = prompts_of_step(run.recipe.seed, place, len(prompts), size)
@@ -33,6 +34,6 @@ def choose(run: Run, step: int, turn: int, prompts: Sequence[Prompt]) -> list[tu
 def pass_rates(run: Run, step: int) -> dict[str, float]:
     """Return the pass rates by prompt id as a step's samples left them.
 
-    A rollout uses those of two steps before: the flow submits it before the step in between is committed.
+    A rollout uses those of the step before the one whose weights it samples from, which is committed by then.
     """
     return read_json(run.step_file(step, PASS_RATES)) if step > 0 else {}

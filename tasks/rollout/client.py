@@ -19,6 +19,9 @@ ATTEMPTS = 4
 FIRST_WAIT = 0.5  # Seconds; the wait before a retry is random below this, doubled each time.
 LONGEST_WAIT = 10.0  # Seconds.
 CONNECT_TIMEOUT = 5.0  # Seconds.
+IDLE_TIMEOUT = 30.0  # Seconds until a server whose requests were aborted must be idle.
+TORN = -2
+"""The version that a server reports while its weights change in memory; for ever, where the change was cut off."""
 
 
 class EngineUnavailable(RuntimeError):
@@ -53,13 +56,13 @@ class Response:
     Attributes:
         ids: Token ids; the last one is the EOS if the finish reason is `stop`.
         logprobs: Behaviour log-prob of each token under the sampling temperature, as long as ids.
-        finish_reason: `stop` at an EOS, `length` at the token limit.
+        finish_reason: `stop` at an EOS, `length` at the token limit, `abort` if it was cut off before.
         weights_version: Version that the server reported with the response.
     """
 
     ids: list[int]
     logprobs: list[float]
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "abort"]
     weights_version: int
 
 
@@ -85,7 +88,12 @@ class EngineClient:
         )
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], temperature: float, max_tokens: int
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        temperature: float,
+        max_tokens: int | Sequence[int],
+        ids: Sequence[str] | None = None,
     ) -> list[Response]:
         """Sample one response a prompt, all in one request: the engine batches them best when they come together.
 
@@ -93,29 +101,38 @@ class EngineClient:
             prompts: Token ids of each prompt, from the model's chat template.
             seeds: The sampling seed of each response.
             temperature: Sampling temperature; 0 is greedy.
-            max_tokens: Longest response, in tokens.
+            max_tokens: Longest response, in tokens; of all, or of each.
+            ids: New names of the samples, by which they can be aborted.
 
         Returns:
-            One response a prompt, in their order.
+            One response a prompt, in their order. One that was aborted has the finish reason `abort` and what there
+            was of it.
 
         Raises:
-            EngineUnavailable: the server can't be reached, fails, or dropped the request.
+            EngineUnavailable: the server can't be reached or fails.
             EngineRefused: the server says the request is wrong, or its answer does not fit together.
         """
+        limits = [max_tokens] * len(prompts) if isinstance(max_tokens, int) else max_tokens
         answer = self._request(
             "POST",
             "/generate",
             {
                 "input_ids": [list(prompt) for prompt in prompts],
                 "sampling_params": [
-                    {"temperature": temperature, "max_new_tokens": max_tokens, "sampling_seed": seed} for seed in seeds
+                    {"temperature": temperature, "max_new_tokens": longest, "sampling_seed": seed}
+                    for seed, longest in zip(seeds, limits, strict=True)
                 ],
+                "rid": list(ids) if ids else None,
                 "return_logprob": True,
             },
         )
         if len(answer) != len(prompts):
             raise EngineRefused(f"{self._url} answered {len(answer)} responses to {len(prompts)} prompts")
         return [_response(sample) for sample in answer]
+
+    def abort(self, name: str) -> None:
+        """Have the server end a sample that it generates; it then answers with what there is of it."""
+        self._request_once("POST", "/abort_request", {"rid": name})
 
     def is_alive(self) -> bool:
         """Tell whether the server generates: a token of its own, if it has nothing else to do."""
@@ -139,22 +156,62 @@ class EngineClient:
             EngineUnavailable: the server can't be reached or fails.
         """
         try:
-            answer = self._request(
-                "POST", "/update_weights_from_disk", {"model_path": str(folder), "weight_version": str(version)}
-            )
-        except EngineRefused as error:
+            self.command("/update_weights_from_disk", model_path=str(folder), weight_version=str(version))
+        except WeightsNotUpdated as error:
             raise WeightsNotUpdated(f"weights {version} from {folder}: {error}") from error
-        if not answer.get("success"):
-            raise WeightsNotUpdated(f"weights {version} from {folder}: {self._url} says {answer.get('message')!r}")
         reported = self.weights_version()
         if reported != version:
             raise WeightsUnchanged(
                 f"{self._url} said that it loaded weights {version} from {folder}, but reports version {reported}"
             )
 
+    def command(self, path: str, **body: Any) -> None:
+        """Have the server do something to its weights, or to how it generates.
+
+        Raises:
+            WeightsNotUpdated: the server refuses, or says that it failed.
+            EngineUnavailable: the server can't be reached or fails.
+        """
+        try:
+            answer = self._request("POST", path, body)
+        except EngineRefused as error:
+            raise WeightsNotUpdated(str(error)) from error
+        if not answer.get("success", True):
+            raise WeightsNotUpdated(f"{self._url}{path} says {answer.get('message')!r}")
+
+    def release_memory(self) -> None:
+        """Have the server give up its GPU memory; what it still generates is aborted, new requests wait.
+
+        The weights are lost: after `resume_memory` they are loaded, and then `continue_generation` ends the pause. A
+        repeated call would end the server, so that none of these is sent twice.
+
+        Raises:
+            EngineUnavailable, EngineRefused: it can't, and its state is not known.
+        """
+        self._request_once("POST", "/pause_generation", {"mode": "abort"})
+        self._send("POST", f"/flush_cache?timeout={IDLE_TIMEOUT:g}", None)  # a server that is not idle would end
+        self._request_once("POST", "/release_memory_occupation", {})
+
+    def resume_memory(self) -> None:
+        """Have the server take its GPU memory again, with nothing in it.
+
+        Raises:
+            EngineUnavailable, EngineRefused: it can't, and its state is not known.
+        """
+        self._request_once("POST", "/resume_memory_occupation", {})
+
+    def continue_generation(self) -> None:
+        """End a pause."""
+        self._request("POST", "/continue_generation", {})
+
     def weights_version(self) -> int:
         """Return the weights version that the server reports."""
         return int(self._request("GET", "/model_info")["weight_version"])
+
+    @property
+    def url(self) -> str:
+        """Where the server is reached."""
+        return self._url
 
     def close(self) -> None:
         """Close the connections; the server drops what it was still asked."""
@@ -177,6 +234,10 @@ class EngineClient:
         return retrying(self._request_once, method, path, body)
 
     def _request_once(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        response = self._send(method, path, body)
+        return response.json() if response.content else None
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
         try:
             response = self._http.request(method, path, json=body)
         except httpx.TransportError as error:
@@ -185,7 +246,7 @@ class EngineClient:
             raise EngineUnavailable(f"{method} {self._url}{path}: {response.status_code} {response.text[:500]}")
         if not response.is_success:
             raise EngineRefused(f"{method} {self._url}{path}: {response.status_code} {response.text[:500]}")
-        return response.json() if response.content else None
+        return response
 
     def _count(self, state: RetryCallState) -> None:
         self.retries += 1
@@ -195,11 +256,9 @@ class EngineClient:
 def _response(sample: Mapping[str, Any]) -> Response:
     meta = sample["meta_info"]
     reason = meta["finish_reason"]["type"]
-    if reason == "abort":
-        raise EngineUnavailable(f"the engine dropped a request: {meta['finish_reason'].get('message')}")
-    if reason not in ("stop", "length"):
+    if reason not in ("stop", "length", "abort"):
         raise EngineRefused(f"unknown finish reason {reason!r}")
-    tokens = meta["output_token_logprobs"]
+    tokens = meta.get("output_token_logprobs") or []  # an engine that had not begun says nothing of them
     if len(tokens) != meta["completion_tokens"]:
         raise EngineRefused(f"{meta['completion_tokens']} response tokens came with {len(tokens)} log-probs")
     return Response(

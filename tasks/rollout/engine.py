@@ -1,6 +1,7 @@
 """One SGLang server and its life: start, weights version, restart, end. A plain class; elsewhere it is a Ray actor."""
 
 import logging
+import os
 import secrets
 import subprocess
 import tempfile
@@ -11,14 +12,23 @@ from pathlib import Path
 import yaml
 
 from configs import schema
-from tasks.rollout.client import Endpoint, EngineClient, EngineUnavailable, WeightsNotUpdated, WeightsUnchanged
+from tasks.rollout.client import (
+    TORN,
+    Endpoint,
+    EngineClient,
+    EngineRefused,
+    EngineUnavailable,
+    WeightsNotUpdated,
+    WeightsUnchanged,
+)
 from tasks.rollout.server import launch_spec
 from tasks.rollout.watch import end_if_hung
 from tasks.runtime import guard
 from tasks.runtime.accelerator import Accelerator
+from tasks.runtime.devices import visible_devices
 from tasks.runtime.events import EVENTS, record
 from tasks.runtime.files import sha256
-from tasks.runtime.ports import LOOPBACK, reserved_port
+from tasks.runtime.ports import own_address, reserved_port
 from tasks.runtime.verify import damaged_weights
 
 logger = logging.getLogger(__name__)
@@ -69,6 +79,7 @@ class Engine:
         self._guard: subprocess.Popen[bytes] | None = None
         self._url: str | None = None
         self._ended = threading.Event()
+        self._released = False
         self._loaded: tuple[Path, str] | None = None  # the folder of the weights, and the server's checksum of them
 
     def start(self, weights_dir: Path, version: int) -> str:
@@ -99,7 +110,18 @@ class Engine:
         Returns:
             Where the server is reached; it reported the version.
         """
-        return Endpoint(self.start(weights_dir, version), self._api_key, self._settings.request_timeout)
+        self.start(weights_dir, version)
+        return self._endpoint()
+
+    def reports(self) -> tuple[Endpoint, int] | None:
+        """Return where the server is reached and the weights version that it reports; None if it does not answer."""
+        if self._url is None or self._guard is None or self._guard.poll() is not None:
+            return None
+        with EngineClient(self._endpoint(), attempts=1) as client:
+            try:
+                return self._endpoint(), client.weights_version()
+            except EngineUnavailable:
+                return None
 
     def url(self) -> str:
         """Return the server's URL.
@@ -111,9 +133,32 @@ class Engine:
             raise EngineFailed("the engine was not started, or was stopped; call start(weights_dir, version)")
         return self._url
 
+    def devices(self) -> list[str]:
+        """Return the GPUs of this engine, by index or id on its node."""
+        return visible_devices(os.environ, self._accelerator) or []
+
+    def release(self) -> None:
+        """Have the server give up its GPU memory, weights and KV cache, until weights are published again.
+
+        Nothing happens if it did, if there is no server, or on a CPU, where SGLang has no memory saver. A server that
+        fails in it is ended, which gives up the memory too.
+        """
+        if self._guard is None or self._url is None or self._released or self._accelerator == "cpu":
+            return
+        self._ended.set()
+        try:
+            with EngineClient(self._endpoint()) as client:
+                client.release_memory()
+        except (EngineUnavailable, EngineRefused) as error:
+            self._lost(f"it did not release its memory: {error}")
+            self.stop()
+        else:
+            self._released = True
+
     def stop(self) -> None:
         """End the server and all its processes. Does nothing where there is none."""
         self._ended.set()
+        self._released = False
         if self._guard is None:
             return
         assert self._guard.stdin
@@ -127,13 +172,28 @@ class Engine:
             return False
         if (code := self._guard.poll()) is not None:
             return self._lost(f"the server ended with exit code {code}")
-        with EngineClient(Endpoint(self._url, self._api_key, self._settings.request_timeout)) as client:
+        with EngineClient(self._endpoint()) as client:
             try:
-                if client.weights_version() != version:
+                if self._released:
+                    self._resume(client, weights_dir, version)
+                elif (reported := client.weights_version()) == TORN:
+                    return self._lost("a change of its weights in memory was cut off")
+                elif reported != version:
                     self._load(client, weights_dir, version)
             except (EngineUnavailable, WeightsUnchanged) as error:
                 return self._lost(str(error))
         return True
+
+    def _resume(self, client: EngineClient, weights_dir: Path, version: int) -> None:
+        """Bring back a server that released its memory, and lost its weights with it."""
+        try:
+            client.resume_memory()
+            self._load(client, weights_dir, version)
+            client.continue_generation()
+        except (WeightsNotUpdated, EngineRefused) as error:
+            raise EngineUnavailable(f"it has no weights since it released its memory: {error}") from error
+        self._released = False
+        self._start_watch()
 
     def _load(self, client: EngineClient, weights_dir: Path, version: int) -> None:
         """Have the server load weights, and believe it only if its tensors changed as the files did."""
@@ -164,8 +224,9 @@ class Engine:
 
     def _launch_once(self, weights_dir: Path, version: int) -> None:
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        host = own_address()
         with (
-            reserved_port() as port,
+            reserved_port(host) as port,
             tempfile.NamedTemporaryFile("w", suffix=".yaml") as secrets_file,
             self._log_path.open("ab") as log,
         ):
@@ -176,6 +237,7 @@ class Engine:
                 self._model,
                 weights_dir,
                 version,
+                host,
                 port,
                 self._accelerator,
                 self._seed,
@@ -183,16 +245,21 @@ class Engine:
             )
             self._guard = guard.start(spec.command, spec.env, log)
             try:
-                self._wait_until_ready(f"http://{LOOPBACK}:{port}", version, log.tell())
-                endpoint = Endpoint(self.url(), self._api_key, self._settings.request_timeout)
-                with EngineClient(endpoint) as client:
+                self._wait_until_ready(f"http://{host}:{port}", version, log.tell())
+                with EngineClient(self._endpoint()) as client:
                     self._loaded = weights_dir, client.weights_checksum()
             except BaseException:
                 self.stop()
                 raise
-            self._ended = threading.Event()
-            watching = threading.Thread(target=self._watch, args=(endpoint, self._guard, self._ended), daemon=True)
-            watching.start()
+            self._start_watch()
+
+    def _endpoint(self) -> Endpoint:
+        return Endpoint(self.url(), self._api_key, self._settings.request_timeout)
+
+    def _start_watch(self) -> None:
+        self._ended = threading.Event()
+        watched = self._endpoint(), self._guard, self._ended
+        threading.Thread(target=self._watch, args=watched, daemon=True).start()
 
     def _watch(self, endpoint: Endpoint, server: subprocess.Popen[bytes], ended: threading.Event) -> None:
         silence = end_if_hung(endpoint, server, self._settings.hang_timeout, ended)

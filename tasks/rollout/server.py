@@ -7,7 +7,6 @@ from pathlib import Path
 from configs.schema import Engine, Model
 from tasks.runtime.accelerator import Accelerator, cpu_environment
 from tasks.runtime.devices import CUDA, HIP
-from tasks.runtime.ports import LOOPBACK
 
 CPU_BACKEND = "rl_post_cpu"
 """Name of our platform, an entry point of this package, and of its attention backend."""
@@ -26,6 +25,7 @@ def launch_spec(
     model: Model,
     weights_dir: Path,
     version: int,
+    host: str,
     port: int,
     accelerator: Accelerator,
     seed: int,
@@ -38,7 +38,8 @@ def launch_spec(
         model: The recipe's section.
         weights_dir: Model folder in Hugging Face format, complete.
         version: Weights version that the server reports at its start.
-        port: Port on the loopback interface.
+        host: Address that the server listens at.
+        port: Port there.
         accelerator: Hardware that the server runs on.
         seed: Seed of the server's own random choices; a sample's seed comes with its request.
         secrets_file: YAML file with the server's API key, which must not show in a command line.
@@ -46,7 +47,7 @@ def launch_spec(
     flags: dict[str, object] = {
         "model-path": weights_dir,
         "weight-version": version,
-        "host": LOOPBACK,
+        "host": host,
         "port": port,
         "dtype": model.dtype,
         "context-length": model.context_length,
@@ -62,6 +63,8 @@ def launch_spec(
         flags |= {"tp-size": max(engine.gpus, 1), "mem-fraction-static": engine.memory_fraction}
     if accelerator == "amd" and engine.deterministic:
         flags |= {"attention-backend": "triton"}  # AITER's kernels depend on what else is in the batch
+    if engine.colocated:
+        switches.append("enable-memory-saver")  # else its memory can't be released
     if engine.deterministic:
         switches.append("enable-deterministic-inference")
     return ServerSpec(

@@ -1,14 +1,21 @@
-"""Prompts to samples: the rollout of a part of a step on one engine."""
+"""Prompts to samples: the rollout of a part of a step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from tokenizers import Tokenizer
 
 from tasks.dataset.store import Prompt
-from tasks.rollout.client import EngineClient, Response
+from tasks.rollout.client import Response
+from tasks.rollout.fleet import Fleet, Request
 from tasks.rollout.samples import Row
 from tasks.rollout.seeds import sampling_seed
+
+UNFINISHED = "abort"
+"""The finish reason of a sample that was not begun, or not finished."""
+TOGETHER = 8
+"""Samples that a request has at least: more requests would only take more time."""
 
 
 class StaleWeights(RuntimeError):
@@ -25,61 +32,113 @@ class Sampling:
     run_seed: int
 
 
-def roll_out(
-    client: EngineClient,
-    tokenizer: Tokenizer,
-    groups: Sequence[tuple[int, Prompt]],
-    step: int,
-    version: int,
-    sampling: Sampling,
-) -> list[Row]:
-    """Sample a response group for each prompt.
+def begin(groups: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling) -> list[Row]:
+    """Return the samples of some prompts before anything of them is generated, group by group.
 
     Args:
-        client: The engine.
-        tokenizer: Turns response ids into the text that is scored; ids never come from text.
-        groups: Each prompt with its position in the step.
+        groups: Each prompt with its group's number in the step.
         step: The step, for the seeds.
-        version: The weights version that must have produced every token.
         sampling: How to sample.
+    """
+    return [
+        {
+            "step": step,
+            "group": group,
+            "index": index,
+            "prompt_id": prompt.question.id,
+            "prompt_ids": prompt.ids,
+            "response_ids": [],
+            "logprobs": [],
+            "weights_versions": [],
+            "finish_reason": UNFINISHED,
+            "seed": sampling_seed(sampling.run_seed, step, group, index),
+            "text": "",
+            "question": prompt.question.text,
+            "source": prompt.question.source,
+            "gold": prompt.question.gold,
+            "metadata": prompt.question.metadata,
+        }
+        for group, prompt in groups
+        for index in range(sampling.samples)
+    ]
+
+
+def roll_out(
+    fleet: Fleet, tokenizer: Tokenizer, rows: Sequence[Row], version: int, sampling: Sampling, wanted: int | None = None
+) -> list[Row]:
+    """Go on with the samples that are not finished.
+
+    Args:
+        fleet: The engines.
+        tokenizer: Turns response ids into the text that is scored; ids never come from text.
+        rows: Samples, group by group.
+        version: The weights version that must produce every new token.
+        sampling: How to sample.
+        wanted: Groups that have to be finished; the rest is then left as it is. None finishes all.
 
     Returns:
-        One row a sample, group by group, in the order of the prompts.
+        The samples, in their order.
 
     Raises:
         StaleWeights: if a response comes from another version.
     """
+    requests = [unfinished for part in _parts(rows, 1 if wanted else TOGETHER) if (unfinished := _unfinished(part))]
+    done = len({row["group"] for row in rows}) - len({row["group"] for part in requests for row in part})
+    answers = fleet.generate(
+        [_request(part, sampling.max_tokens) for part in requests],
+        sampling.temperature,
+        wanted=max(wanted - done, 0) if wanted else len(requests),
+    )
+    grown = {
+        (row["group"], row["index"]): _grown(row, response, version, tokenizer, sampling.max_tokens)
+        for part, responses in zip(requests, answers, strict=True)
+        for row, response in zip(part, responses, strict=False)  # what no engine had begun has no responses
+    }
+    return [grown.get((row["group"], row["index"]), row) for row in rows]
 
-    places = [(group, index, prompt) for group, prompt in groups for index in range(sampling.samples)]
-    seeds = [sampling_seed(sampling.run_seed, step, group, index) for group, index, _ in places]
-    prompts = [prompt.ids for _, _, prompt in places]
-    responses = client.generate(prompts, seeds, sampling.temperature, sampling.max_tokens)
-    stale = {response.weights_version for response in responses} - {version}
-    if stale:
-        raise StaleWeights(f"step {step} asked for weights {version}; the engine answered with {sorted(stale)}")
-    return [
-        _row(step, group, index, prompt, seed, response, tokenizer)
-        for (group, index, prompt), seed, response in zip(places, seeds, responses, strict=True)
-    ]
+
+def finished_groups(rows: Sequence[Row]) -> list[int]:
+    """Return the numbers of the groups that have all their samples, in their order."""
+    by_group = groupby(rows, key=lambda row: row["group"])
+    return [group for group, samples in by_group if not _unfinished(list(samples))]
 
 
-def _row(step: int, group: int, index: int, prompt: Prompt, seed: int, response: Response, tokenizer: Tokenizer) -> Row:
+def _parts(rows: Sequence[Row], least: int) -> Iterator[list[Row]]:
+    """Cut samples into whole groups of at least so many samples together."""
+    part: list[Row] = []
+    for _, samples in groupby(rows, key=lambda row: row["group"]):
+        part += samples
+        if len(part) >= least:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _unfinished(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["finish_reason"] == UNFINISHED]
+
+
+def _request(rows: Sequence[Row], max_tokens: int) -> Request:
+    return Request(
+        prompts=[[*row["prompt_ids"], *row["response_ids"]] for row in rows],
+        seeds=[row["seed"] for row in rows],
+        max_tokens=[max_tokens - len(row["response_ids"]) for row in rows],
+    )
+
+
+def _grown(row: Row, response: Response, version: int, tokenizer: Tokenizer, max_tokens: int) -> Row:
+    if response.weights_version != version:
+        raise StaleWeights(f"asked for weights {version}; the engine answered with {response.weights_version}")
+    ids = [*row["response_ids"], *response.ids]
+    at_limit = response.finish_reason == UNFINISHED and len(ids) >= max_tokens
     # The EOS that ends a response is trained on but is not part of its text.
-    said = response.ids[:-1] if response.finish_reason == "stop" else response.ids
+    said = ids[:-1] if response.finish_reason == "stop" else ids
     return {
-        "step": step,
-        "group": group,
-        "index": index,
-        "prompt_id": prompt.question.id,
-        "prompt_ids": prompt.ids,
-        "response_ids": response.ids,
-        "logprobs": response.logprobs,
-        "weights_versions": [response.weights_version] * len(response.ids),
-        "finish_reason": response.finish_reason,
-        "seed": seed,
+        **row,
+        "response_ids": ids,
+        "logprobs": [*row["logprobs"], *response.logprobs],
+        "weights_versions": [*row["weights_versions"], *[response.weights_version] * len(response.ids)],
+        "finish_reason": "length" if at_limit else response.finish_reason,
         "text": tokenizer.decode(said, skip_special_tokens=False),
-        "question": prompt.question.text,
-        "source": prompt.question.source,
-        "gold": prompt.question.gold,
-        "metadata": prompt.question.metadata,
     }

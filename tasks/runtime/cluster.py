@@ -1,5 +1,6 @@
 """Ray: what the cluster offers, whether a recipe fits it, and the named actors that hold long-lived state."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +15,15 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from configs.errors import UserError
 from configs.schema import Recipe
+from tasks.runtime.code import shipped_code
 from tasks.runtime.dispatch import TASK_CPUS
+from tasks.runtime.reservation import Seats
 
 # Bytes, an estimate: the processes of Ray, Prefect, SGLang and the learner before any weights are loaded.
 BASE_MEMORY = 4 * 2**30
 STOP_TIMEOUT = 20.0  # Seconds that an actor has to end its processes before it is killed.
 NAME_TIMEOUT = 60.0  # Seconds until Ray has cleared away the actors of a driver that was killed.
+NO_SEATS: Seats = {}
 
 
 class _InterruptibleRayTaskRunner(RayTaskRunner[Any]):
@@ -40,6 +44,7 @@ def ray_task_runner() -> Any:
     """Return Prefect's task runner on Ray: the cluster that RAY_ADDRESS names, or a local one for the flow's time."""
     return _InterruptibleRayTaskRunner(
         init_kwargs={"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        | shipped_code(os.environ)
     )
 
 
@@ -56,7 +61,7 @@ def needed(recipe: Recipe) -> dict[str, float]:
     host_memory = BASE_MEMORY + 2 * weight_bytes * engines.count + 4 * weight_bytes
     return {
         "CPU": engines.count * engines.cpus + learner.ranks * learner.cpus + TASK_CPUS,
-        "GPU": engines.count * engines.gpus + learner.ranks * learner.gpus,
+        "GPU": engines.count * engines.gpus + (0 if engines.colocated else learner.ranks * learner.gpus),
         "memory": host_memory,
     }
 
@@ -110,7 +115,9 @@ def ask(actors: Sequence[Any], method: str, *arguments: Any, timeout: float) -> 
 
 
 @contextmanager
-def actors(run_id: str, classes: dict[str, tuple[type, dict[str, Any], dict[str, Any]]]) -> Iterator[None]:
+def actors(
+    run_id: str, classes: dict[str, tuple[type, dict[str, Any], dict[str, Any]]], seats: Seats = NO_SEATS
+) -> Iterator[None]:
     """Keep a run's named actors for the length of the block; end them and their processes however it ends.
 
     Ray restarts an actor that dies. It comes back empty: the task that needs it next brings it up to date.
@@ -118,8 +125,14 @@ def actors(run_id: str, classes: dict[str, tuple[type, dict[str, Any], dict[str,
     Args:
         run_id: The run, Ray's namespace for the names.
         classes: By actor name: the class, its arguments, and Ray's options (resources, environment).
+        seats: Where those that have a reservation go.
     """
-    handles = [_create(run_id, name, *description) for name, description in classes.items()]
+    handles = [
+        _create(
+            run_id, name, kind, arguments, options | ({"scheduling_strategy": seats[name]} if name in seats else {})
+        )
+        for name, (kind, arguments, options) in classes.items()
+    ]
     try:
         yield
     finally:

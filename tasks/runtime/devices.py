@@ -48,6 +48,15 @@ def device_environment(devices: Sequence[str], accelerator: Accelerator) -> dict
     return {names[accelerator]: ",".join(devices)} if accelerator in names else {}
 
 
+def unset_by_ray(accelerator: Accelerator) -> dict[str, str]:
+    """Return the variable that keeps Ray from writing which GPUs a process sees.
+
+    Ray writes it for an actor that holds GPUs, and where RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO is set also for one that
+    holds none, which then sees none.
+    """
+    return {f"RAY_EXPERIMENTAL_NOSET_{name}": "1" for name in device_environment([], accelerator)}
+
+
 def _ids(value: str) -> list[str]:
     """Split a list of devices; both drivers stop reading at the first -1."""
     ids = [part.strip() for part in value.split(",") if part.strip()]

@@ -26,6 +26,7 @@ Kind = Literal[
     "worker lost",
     "engine started",
     "engine lost",
+    "weights not sent",
     "learner rebuilt",
 ]
 

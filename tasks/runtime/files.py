@@ -1,6 +1,5 @@
 """Files that are either whole or not there."""
 
-import errno
 import hashlib
 import json
 import os
@@ -11,9 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from configs.errors import UserError
-
-NO_USE_TO_TRY_AGAIN = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+from configs.errors import refused_by_the_disk
 
 
 @contextmanager
@@ -28,21 +25,15 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        temporary = Path(name)
-        yield temporary
-        sync(temporary)
-        temporary.replace(path)
-        sync(path.parent)
-    except OSError as error:
-        if error.errno not in NO_USE_TO_TRY_AGAIN:
-            raise
-        raise UserError(
-            f"can't write {path}: {os.strerror(error.errno)}. What was written before is intact; make room or make it "
-            "writable, and go on with `rl-post resume`"
-        ) from error
+        with refused_by_the_disk(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            os.close(handle)
+            temporary = Path(name)
+            yield temporary
+            sync(temporary)
+            temporary.replace(path)
+            sync(path.parent)
     finally:
         if temporary:
             temporary.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ stored before the update that uses them (the write-ahead log), so a lost learner
 """
 
 import logging
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,10 +26,11 @@ from configs.errors import UserError
 from configs.loader import dump_yaml
 from configs.schema import Recipe
 from tasks.runtime.events import EVENTS
-from tasks.runtime.files import read_json, sha256, whole_file, write_json
+from tasks.runtime.files import read_json, remove, sha256, whole_file, write_json
 
 logger = logging.getLogger(__name__)
 FORMAT = 2
+BEST_BY = "eval/heldout/sampled_accuracy"
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,25 @@ def commit(run: Run, step: int, metrics: dict[str, float]) -> None:
         # Milliseconds since 1970, for display. With it, a point that MLflow has already is the same point once more.
         stamp = time_ns() // 1_000_000
         write_json(target, {"step": step, "metrics": metrics, "files": files, "time": stamp})
+
+
+def best_version(run: Run) -> int | None:
+    """Return the version whose weights answered the held-out questions best, by sampled accuracy.
+
+    Of equals the earliest. What is not finite does not count; None if nothing was evaluated and committed.
+    """
+    evaluated = [step for step in committed_steps(run) if run.step_file(step, "eval.json").exists()]
+    accuracies = {step: read_commit(run, step)["metrics"].get(BEST_BY, math.nan) for step in evaluated}
+    finite = [step for step in evaluated if math.isfinite(accuracies[step])]
+    return max(finite, key=accuracies.__getitem__, default=None)
+
+
+def forget_weights(run: Run, before: int) -> None:
+    """Remove the weights versions before one, but for version 0, which the run started from, and the best one."""
+    best = best_version(run)
+    for version in numbered(run.root / "weights"):
+        if 0 < version < before and version != best:
+            remove(run.weights(version))
 
 
 def read_commit(run: Run, step: int) -> Receipt:

@@ -15,11 +15,13 @@ class Gpu:
     Attributes:
         vendor: who makes it.
         memory: bytes that its driver reports as its memory.
+        peak: operations a second of dense bfloat16 matrix products, by its data sheet.
         ray_type: the `accelerator_type` that Ray gives its node.
     """
 
     vendor: Accelerator
     memory: int
+    peak: float
     ray_type: str
 
 
@@ -27,15 +29,21 @@ def _gib(amount: float) -> int:
     return int(amount * 2**30)
 
 
-# Memory as `nvidia-smi` and `amd-smi` report it; labels from ray.util.accelerators. docs/hardware.md has the sources.
+# Memory as `nvidia-smi` and `amd-smi` report it; peaks of the makers' data sheets of SXM and OAM modules, without
+# sparsity; labels from ray.util.accelerators. docs/hardware.md has the sources.
 GPUS: Mapping[str, Gpu] = {
-    "H100": Gpu("nvidia", _gib(79.6), "H100"),
-    "H200": Gpu("nvidia", _gib(140.4), "H200"),
-    "B200": Gpu("nvidia", _gib(179.1), "B200"),
-    "MI300X": Gpu("amd", _gib(192), "AMD-Instinct-MI300X-OAM"),
-    "MI325X": Gpu("amd", _gib(256), "AMD-Instinct-MI325X-OAM"),
-    "MI355X": Gpu("amd", _gib(288), "AMD-Instinct-MI355X-OAM"),
+    "H100": Gpu("nvidia", _gib(79.6), 989.4e12, "H100"),
+    "H200": Gpu("nvidia", _gib(140.4), 989.4e12, "H200"),
+    "B200": Gpu("nvidia", _gib(179.1), 2250e12, "B200"),
+    "MI300X": Gpu("amd", _gib(192), 1307.4e12, "AMD-Instinct-MI300X-OAM"),
+    "MI325X": Gpu("amd", _gib(256), 1307.4e12, "AMD-Instinct-MI325X-OAM"),
+    "MI355X": Gpu("amd", _gib(288), 2516.6e12, "AMD-Instinct-MI355X-OAM"),
 }
+
+
+def gpu_kind(name: str) -> str | None:
+    """Return the kind of a GPU by the name that its driver gives it, or None if it is not known here."""
+    return next((kind for kind in GPUS if kind in name), None)
 
 
 @dataclass(frozen=True)

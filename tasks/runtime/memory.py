@@ -12,6 +12,8 @@ ACTIVATION_FACTOR = 34
 """Bytes a token, layer and hidden unit that a 16-bit decoder layer keeps for its backward pass, the attention matrix
 not among them (Korthikanti et al. 2022, arXiv 2205.05198, equation 2 without its last term)."""
 LOGITS_CHUNK = 2**30
+WHILE_UPDATING = {"gradients", "gathered layers", "activations", "logits"}
+"""Parts of a rank's demand that are free again after an update."""
 LINEAR_LAYERS = 7
 """Of a decoder layer: four of the attention, three of the gated feed-forward network."""
 
@@ -49,12 +51,13 @@ def cache_bytes_per_token(recipe: Recipe, shape: ModelShape) -> int:
 
 
 def learner_demand(recipe: Recipe, shape: ModelShape) -> Demand:
-    """Return what a rank of the learner takes of its GPU.
+    """Return what a rank of the learner takes of its GPU while it updates.
 
-    Weights, gradients and AdamW's two moments are float32 and sharded over the ranks; FSDP2 gathers a decoder layer at
-    a time, two while the next one is fetched, and its gradient.
+    Weights, gradients and AdamW's two moments are float32 and sharded over the ranks of a replica; FSDP2 gathers a
+    decoder layer at a time, two while the next one is fetched, and its gradient.
     """
-    ranks, lora, algorithm = recipe.learner.ranks, recipe.learner.lora, recipe.algorithm
+    ranks = recipe.learner.ranks // recipe.learner.replicas
+    lora, algorithm = recipe.learner.lora, recipe.algorithm
     share = -(-shape.parameters * FP32 // ranks)
     trained = 2 * lora.rank * shape.hidden * LINEAR_LAYERS * shape.layers * FP32 // ranks if lora else share
     bytes_each = _bytes_each(recipe)
@@ -78,6 +81,20 @@ def learner_demand(recipe: Recipe, shape: ModelShape) -> Demand:
     if algorithm.needs_values:
         parts["critic"] = 4 * share
     return Demand(parts)
+
+
+def shared_demand(recipe: Recipe, shape: ModelShape, gpu_memory: int) -> dict[str, Demand]:
+    """Return what engine and rank take of a GPU that they share, by whose turn it is.
+
+    While the engines generate, the learner keeps what it needs from one update to the next. While it updates, an engine
+    keeps what its process takes besides its tensors, which the memory saver has released.
+    """
+    engine, learner = engine_demand(recipe, shape, gpu_memory), learner_demand(recipe, shape)
+    resting = {name: size for name, size in learner.parts.items() if name not in WHILE_UPDATING}
+    return {
+        "rollout": Demand(engine.parts | {f"learner's {name}": size for name, size in resting.items()}),
+        "update": Demand(learner.parts | {"engine's runtime": engine.parts["runtime"]}),
+    }
 
 
 def _bytes_each(recipe: Recipe) -> int:

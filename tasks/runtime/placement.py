@@ -1,21 +1,57 @@
-"""Where the processes of a recipe go on a cluster, as a pure function: engines first, then the learner's ranks."""
+"""Where the processes of a recipe go on a cluster, as a pure function: engines first, then the learner's ranks.
 
+What has to be on one node is one bundle, the unit that Ray reserves: an engine with its GPUs, or the ranks that share a
+node. So ranks that follow each other stay neighbours where Ray moves a bundle to another node. A colocated rank is in
+the bundle of the engine whose GPU it shares.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from math import inf
 from typing import Literal
 
 from configs.errors import UserError
 from configs.schema import Recipe
 from tasks.runtime.machines import Cluster
 
+Kind = Literal["engine", "learner"]
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a node has for engines and ranks."""
+
+    cpus: float
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What is reserved together, on one node."""
+
+    node: int
+    cpus: float
+    gpus: int
+
 
 @dataclass(frozen=True)
 class Placed:
-    """An actor on its node, with the GPUs that it sees, by their index there."""
+    """An actor on its node.
 
-    kind: Literal["engine", "learner"]
+    Attributes:
+        kind: what it is.
+        index: counts the actors of its kind.
+        node: counts the nodes.
+        devices: the GPUs that it sees, by their index on the node.
+        bundle: the index of its bundle; None for an actor that asks for nothing.
+    """
+
+    kind: Kind
     index: int
     node: int
     devices: tuple[int, ...]
+    bundle: int | None
 
     @property
     def name(self) -> str:
@@ -23,38 +59,97 @@ class Placed:
         return f"{self.kind}-{self.index}"
 
 
-def place(recipe: Recipe, cluster: Cluster) -> list[Placed]:
-    """Give every engine and rank its node and GPUs, in their order; on a CPU all go to the one node.
+@dataclass(frozen=True)
+class Layout:
+    """A recipe's actors on a cluster, and what is reserved for them."""
 
-    An engine's GPUs are on one node. What is left of a node that is too small for it, the learner's ranks may use.
+    placed: list[Placed]
+    bundles: list[Bundle]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    kind: Kind
+    index: int
+    cpus: float
+    gpus: int
+
+
+def rooms_of(cluster: Cluster) -> list[Room]:
+    """Return the nodes of a cluster that need not be there; how many CPUs they have is left open."""
+    return [Room(inf, cluster.gpus)] * cluster.nodes
+
+
+def place(recipe: Recipe, rooms: Sequence[Room]) -> Layout:
+    """Give every engine and rank, in their order, the first node with room for it, and GPUs there.
+
+    An engine is on one node. What is left of a node that is too small for a further engine, the ranks may use.
 
     Raises:
         UserError: the cluster is too small; says what is needed and what there is.
     """
-    engine, learner = recipe.engine, recipe.learner
-    free = [list(range(cluster.gpus)) for _ in range(cluster.nodes)]
-    wanted = [("engine", index, engine.gpus) for index in range(engine.count)]
-    wanted += [("learner", index, learner.gpus) for index in range(learner.ranks)]
     placed: list[Placed] = []
-    for kind, index, count in wanted:
-        node = next((number for number, devices in enumerate(free) if len(devices) >= count), None)
-        if node is None:
-            raise UserError(_too_small(recipe, cluster, f"{kind}-{index}"))
-        taken, free[node] = free[node][:count], free[node][count:]
-        placed.append(Placed("engine" if kind == "engine" else "learner", index, node, tuple(taken)))
-    return placed
+    bundles: list[Bundle] = []
+    spots = _first_fit(recipe, rooms)
+    for (kind, _), group in groupby(spots, key=lambda spot: _bundle_key(*spot)):
+        members = list(group)
+        node = members[0][1]
+        cpus, gpus = (sum(getattr(wanted, of) for wanted, *_ in members) for of in ("cpus", "gpus"))
+        bundle = len(bundles) if cpus or gpus else None
+        bundles += [] if bundle is None else [Bundle(node, cpus, gpus)]
+        placed += [Placed(kind, wanted.index, node, devices, bundle) for wanted, _, devices in members]
+    if recipe.engine.colocated:
+        shared = [(engine, device) for engine in placed for device in engine.devices]
+        placed += [Placed("learner", rank, e.node, (device,), e.bundle) for rank, (e, device) in enumerate(shared)]
+    return Layout(placed, bundles)
 
 
-def _too_small(recipe: Recipe, cluster: Cluster, first: str) -> str:
+def _wanted(recipe: Recipe) -> list[_Wanted]:
+    """Return what the actors ask for; an engine asks for its colocated ranks too."""
     engine, learner = recipe.engine, recipe.learner
-    total = engine.count * engine.gpus + learner.ranks * learner.gpus
-    if engine.gpus > cluster.gpus:
+    guests = engine.gpus if engine.colocated else 0
+    engines = [_Wanted("engine", i, engine.cpus + guests * learner.cpus, engine.gpus) for i in range(engine.count)]
+    ranks = [] if guests else [_Wanted("learner", i, learner.cpus, learner.gpus) for i in range(learner.ranks)]
+    return engines + ranks
+
+
+def _first_fit(recipe: Recipe, rooms: Sequence[Room]) -> list[tuple[_Wanted, int, tuple[int, ...]]]:
+    """Return what is wanted, each with its node and its GPUs there."""
+    cpus = [room.cpus for room in rooms]
+    devices = [tuple(range(room.gpus)) for room in rooms]
+    spots = []
+    for wanted in _wanted(recipe):
+        fitting = (n for n in range(len(rooms)) if cpus[n] >= wanted.cpus and len(devices[n]) >= wanted.gpus)
+        node = next(fitting, None)
+        if node is None:
+            raise UserError(_too_small(recipe, rooms, wanted))
+        cpus[node] -= wanted.cpus
+        spots.append((wanted, node, devices[node][: wanted.gpus]))
+        devices[node] = devices[node][wanted.gpus :]
+    return spots
+
+
+def _bundle_key(wanted: _Wanted, node: int, _devices: tuple[int, ...]) -> tuple[Kind, int]:
+    """Tell apart what is reserved together: each engine, and the ranks of each node."""
+    return wanted.kind, wanted.index if wanted.kind == "engine" else node
+
+
+def _too_small(recipe: Recipe, rooms: Sequence[Room], first: _Wanted) -> str:
+    largest = max((room.gpus for room in rooms), default=0)
+    if recipe.engine.gpus > largest:
         return (
-            f"engine.gpus is {engine.gpus}, but a node has {cluster.gpus}: an engine can't span nodes. "
+            f"engine.gpus is {recipe.engine.gpus}, but a node has {largest}: an engine can't span nodes. "
             "Lower engine.gpus, or use nodes with more GPUs"
         )
+    everything = _wanted(recipe)
+    needs = _amount(sum(wanted.cpus for wanted in everything), sum(wanted.gpus for wanted in everything))
+    has = _amount(sum(room.cpus for room in rooms), sum(room.gpus for room in rooms))
     return (
-        f"there is no place left for {first}: {engine.count} engines of {engine.gpus} GPUs and {learner.ranks} learner "
-        f"ranks of {learner.gpus} need {total} GPUs, the cluster has {cluster.nodes} nodes of {cluster.gpus}. "
+        f"there is no place left for {first.kind}-{first.index}, which asks for {_amount(first.cpus, first.gpus)} on "
+        f"one node: engines and learner ranks need {needs}, the cluster has {has} on {len(rooms)} nodes. "
         "Lower engine.count or learner.ranks, or add nodes"
     )
+
+
+def _amount(cpus: float, gpus: int) -> str:
+    return f"{cpus:g} CPU and {gpus} GPU" if cpus and cpus != inf else f"{gpus} GPU"

@@ -1,15 +1,35 @@
-"""Free ports, without the usual race between finding one and using it."""
+"""Where processes listen: on which interface, and on ports that are free without the usual race for them."""
 
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psutil
+
 LOOPBACK = "127.0.0.1"
 
 
+def own_address() -> str:
+    """Return the address that the processes of this one's cluster reach this node at.
+
+    The loopback address where there is one node, or no Ray; else the node's, as Ray knows it.
+    """
+    import ray
+
+    if not ray.is_initialized() or sum(node["Alive"] for node in ray.nodes()) <= 1:
+        return LOOPBACK
+    return ray.util.get_node_ip_address()
+
+
+def interface_of(address: str) -> str | None:
+    """Return the name of the network interface of this machine that has an address; None if none has."""
+    interfaces = psutil.net_if_addrs().items()
+    return next((name for name, own in interfaces if any(entry.address == address for entry in own)), None)
+
+
 @contextmanager
-def reserved_port() -> Iterator[int]:
-    """Reserve a TCP port on the loopback interface for the length of the block.
+def reserved_port(host: str = LOOPBACK) -> Iterator[int]:
+    """Reserve a TCP port at an address of this machine for the length of the block.
 
     The port stays bound, but not listened on: whoever asks the system for any port gets another one, while a server
     that sets SO_REUSEADDR, as nearly all do, can bind this one by its number and listen.
@@ -18,7 +38,7 @@ def reserved_port() -> Iterator[int]:
         OSError: if the system has no port left.
     """
     with socket.socket() as reservation:
-        reservation.bind((LOOPBACK, 0))
+        reservation.bind((host, 0))
         # Only now: with it set before, the system might hand out a port that another reservation holds.
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         yield reservation.getsockname()[1]

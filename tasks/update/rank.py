@@ -16,18 +16,21 @@ from typing import TYPE_CHECKING
 
 from configs.schema import Recipe
 from tasks.reward.rounds import learnt_from
+from tasks.rollout.client import Endpoint
 from tasks.rollout.samples import raw_accuracy, read_samples
 from tasks.runtime.events import record
 from tasks.runtime.files import digest, read_json, remove, sha256
-from tasks.runtime.ledger import Receipt, Run, once
+from tasks.runtime.ledger import Receipt, Run, best_version, once
+from tasks.runtime.ports import interface_of, own_address
 
 if TYPE_CHECKING:
+    from tasks.update.weight_sync import Sender
     from trainer.learner import Learner
     from trainer.samples import Sample
 
 logger = logging.getLogger(__name__)
 KEEP_CHECKPOINTS = 2
-KEEP_WEIGHTS = 2  # The version in the engines and the one on its way.
+MEETING_TIMEOUT = 240.0  # Seconds that a rank waits for the others.
 
 
 class LearnerRank:
@@ -41,25 +44,39 @@ class LearnerRank:
             os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS reads it when it starts.
             torch.use_deterministic_algorithms(True)
         self._run, self._rank = run, rank
+        self._device = "cuda" if run.recipe.learner.gpus else "cpu"
+        self._door: socket.socket | None = None
         self._group: str | None = None
         self._learner: Learner | None = None
+        self._sender: Sender | None = None
+
+    def see(self, devices: dict[str, str]) -> None:
+        """Take the variable that names this rank's GPU; it is read once, when PyTorch first needs a GPU."""
+        os.environ.update(devices)
 
     def address(self) -> str:
-        """Return a free address on this rank's node, for the ranks to meet at."""
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return f"{socket.gethostbyname(socket.gethostname())}:{probe.getsockname()[1]}"
+        """Return an address of this rank's, the first one's, for the ranks to meet at."""
+        from trainer import ranks
+
+        self._door = ranks.open_door(own_address())
+        host, port = self._door.getsockname()
+        return f"{host}:{port}"
 
     def group(self) -> str | None:
         """Return the address of the process group that this rank belongs to, or None."""
         return self._group
 
     def join(self, address: str, ranks: int) -> None:
-        """Prepare to meet the other ranks. What was held before is dropped: a group works only on equal state."""
+        """Meet the other ranks. What was held before is dropped: a group works only on equal state."""
+        from trainer.ranks import meet
+
         self.stop()
-        self._learner, self._group = None, address
-        host, port = address.rsplit(":", 1)
-        os.environ.update(WORLD_SIZE=str(ranks), RANK=str(self._rank), MASTER_ADDR=host, MASTER_PORT=port)
+        if interface := interface_of(own_address()):
+            for library in ("GLOO", "NCCL"):
+                os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
+        door, self._door = self._door, None
+        meet(address, self._rank, ranks, self._device, MEETING_TIMEOUT, door)
+        self._group = address
 
     def cold_start(self, base: str, dataset: Receipt) -> Receipt:
         """Fine-tune the base policy on the demonstrations. The result is cached by the content of all that it uses.
@@ -78,6 +95,7 @@ class LearnerRank:
         out = self._run.home / "cache" / "cold-start" / digest(inputs)
 
         def fit() -> Receipt:
+            self.stop()  # the others don't take part
             demonstrations = read_demonstrations(dataset["path"])
             remove(out)
             metrics = supervised.fit(Path(base), out, demonstrations, settings, self._run.recipe.seed)
@@ -86,7 +104,9 @@ class LearnerRank:
         return once(out.with_suffix(".json"), fit)
 
     def update(self, step: int, policy: str, scored: Sequence[str]) -> dict[str, float]:
-        """Make weights version `step` out of version `step - 1` and the scored samples, and write it to disk.
+        """Make weights version `step` out of version `step - 1` and the scored samples.
+
+        It is written to disk unless the engines get it from memory.
 
         Returns:
             The metrics of the update.
@@ -95,25 +115,57 @@ class LearnerRank:
         self._learner = None  # An update that fails half-way leaves a learner of no version.
         metrics = learner.update(training_samples(scored, self._run.recipe))
         self._learner = learner
-        learner.save_weights(self._run.weights(step))
+        if self._run.recipe.weight_sync.via == "disk":
+            learner.save_weights(self._run.weights(step))
         if step % self._run.recipe.learner.checkpoint_every == 0 or step == self._run.recipe.steps:
             learner.save_checkpoint(self._run.checkpoint(step))
         if self._rank == 0:
             self._prune(step)
+        self._rest()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return {**metrics, "perf/learner_peak_memory_bytes": float(peak)}
 
-    def save_initial(self, policy: str) -> None:
-        """Write weights version 0: the policy that the updates start from."""
-        if not self._run.weights(0).exists():
-            self._at_version(0, policy).save_weights(self._run.weights(0))
+    def save_weights(self, version: int, policy: str) -> None:
+        """Write a weights version to disk if it is not there; 0 is the policy that the updates start from."""
+        if not self._run.weights(version).exists():
+            self._at_version(version, policy).save_weights(self._run.weights(version))
+            self._rest()
+
+    def send_weights(self, version: int, policy: str, engines: Sequence[Endpoint]) -> int:
+        """Bring running engines to a weights version from memory. All ranks gather the weights, the first one sends.
+
+        Returns:
+            Bytes of the weights.
+
+        Raises:
+            WeightsNotUpdated: an engine failed; none may be used before it is known what it reports.
+            IncompleteExport: what would be sent is not what the weights folders hold; no engine was changed.
+        """
+        from tasks.update.weight_sync import Sender
+        from trainer.export import check_complete
+
+        export = self._at_version(version, policy).export()
+        described = export.described()
+        check_complete(described, self._run.weights(0))
+        sizes = [tensor.nbytes for _, tensor in described]
+        tensors = export.tensors()
+        try:
+            if self._rank == 0:
+                self._sender = self._sender or Sender(self._run.recipe)
+                self._sender.send(tensors, sizes, version, engines)
+        finally:
+            for _ in tensors:
+                pass  # The ranks gather together, to the last tensor.
+        return sum(sizes)
 
     def stop(self) -> None:
-        """Leave the process group."""
-        import torch.distributed as dist
+        """Leave the process group, and drop the learner that was sharded over it."""
+        from trainer import ranks
 
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        if self._sender:
+            self._sender.close()
+        self._learner = self._group = self._sender = None
+        ranks.part()
 
     def _at_version(self, version: int, policy: str) -> "Learner":
         """Return the learner at a version; where it is elsewhere, rebuild it from a checkpoint and by replay."""
@@ -121,8 +173,7 @@ class LearnerRank:
 
         if self._learner is None or self._learner.version != version:
             self._learner = None  # Its memory is needed.
-            device = "cuda" if self._run.recipe.learner.gpus else "cpu"
-            learner = Learner(self._run.recipe, Path(policy), self._teacher(), device)
+            learner = Learner(self._run.recipe, Path(policy), self._teacher(), self._device)
             checkpoint = self._load_checkpoint(learner, version)
             if version > 0 and self._rank == 0:
                 record(self._run.events, "learner rebuilt", version=version, checkpoint=checkpoint)
@@ -151,11 +202,18 @@ class LearnerRank:
                 logger.warning("passed over a damaged checkpoint: %s", error)
         return 0
 
+    def _rest(self) -> None:
+        """Give back the memory that PyTorch keeps for later, if an engine is to have its turn on this GPU."""
+        if self._run.recipe.engine.colocated:
+            import torch
+
+            torch.cuda.empty_cache()
+
     def _prune(self, step: int) -> None:
-        for version in range(1, step - KEEP_WEIGHTS + 1):
-            remove(self._run.weights(version))
+        best = best_version(self._run)
         for version in self._run.checkpoints()[:-KEEP_CHECKPOINTS]:
-            remove(self._run.checkpoint(version))
+            if version != best:
+                remove(self._run.checkpoint(version))
 
 
 def training_samples(scored: Sequence[str], recipe: Recipe) -> "list[Sample]":

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from configs.schema import Recipe
-from tasks.dataset.curriculum import observe
+from tasks.dataset.curriculum import observe, summarise
 from tasks.rollout.choice import PASS_RATES, pass_rates
 from tasks.rollout.samples import read_samples
-from tasks.runtime.accelerator import vendor
+from tasks.runtime.accelerator import Accelerator, vendor
 from tasks.runtime.cluster import ask, find_actor, offered
 from tasks.runtime.dispatch import stage
 from tasks.runtime.files import write_json
@@ -15,6 +15,7 @@ from tasks.runtime.ledger import Receipt, Run, once
 from tasks.update.environment import learner_environment
 from tasks.update.metrics import batch_metrics
 from tasks.update.rank import LearnerRank
+from tasks.update.sharing import sharing_environment, take_turn
 
 TIMEOUT = 3600.0  # Seconds that a cold start or an update may take, the replay that it may need included.
 MARGIN = 60.0  # Seconds by which a task waits less for its actors than it may take, to end with their names.
@@ -23,9 +24,10 @@ MEETING_TIMEOUT = 300.0  # Seconds for the ranks to meet; a rank that waits for 
 
 def learner_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, Any]]]:
     """Return the actors of a run's learner, one a rank, for `tasks.runtime.cluster.actors`."""
-    settings = run.recipe.learner
-    environment = learner_environment(settings, vendor(offered()) if settings.gpus else "cpu")
-    options = {"num_cpus": settings.cpus, "num_gpus": settings.gpus, "runtime_env": {"env_vars": environment}}
+    recipe, accelerator = run.recipe, _accelerator(run)
+    environment = learner_environment(recipe.learner, accelerator) | sharing_environment(recipe, accelerator)
+    gpus = 0 if recipe.engine.colocated else recipe.learner.gpus  # the engines hold them
+    options = {"num_cpus": recipe.learner.cpus, "num_gpus": gpus, "runtime_env": {"env_vars": environment}}
     return {name: (LearnerRank, {"run": run, "rank": rank}, options) for rank, name in enumerate(_names(run.recipe))}
 
 
@@ -38,9 +40,9 @@ def cold_start(run: Run, dataset: Receipt) -> Receipt:
     """
 
     def make() -> Receipt:
-        ranks = _ranks(run)
-        (fitted,) = ask(ranks[:1], "cold_start", dataset["model"], dataset, timeout=TIMEOUT - MARGIN)
-        ask(ranks, "save_initial", fitted["path"], timeout=TIMEOUT - MARGIN)
+        first = find_actor(run.id, _names(run.recipe)[0])
+        (fitted,) = ask([first], "cold_start", dataset["model"], dataset, timeout=TIMEOUT - MARGIN)
+        ask(learner_ranks(run), "save_weights", 0, fitted["path"], timeout=TIMEOUT - MARGIN)
         metrics = {f"cold_start/{name}": value for name, value in fitted["metrics"].items()}
         return {"path": fitted["path"], "metrics": metrics}
 
@@ -48,8 +50,23 @@ def cold_start(run: Run, dataset: Receipt) -> Receipt:
 
 
 @stage(name="update policy", run_name="update step {step}", timeout=TIMEOUT)
-def update_policy(run: Run, step: int, policy: Receipt, scored: Sequence[Receipt]) -> Receipt:
+def update_policy(
+    run: Run,
+    step: int,
+    policy: Receipt,
+    before: Receipt,
+    scored: Sequence[Receipt],
+    evaluation: Receipt | None = None,
+) -> Receipt:
     """Make one policy update of a step's scored samples.
+
+    Args:
+        run: The run.
+        step: Counts from 1.
+        policy: Receipt of the cold start.
+        before: Receipt of the update before; updates go one after the other.
+        scored: Receipts of the step's scored shards.
+        evaluation: Receipt of what engines that share the learner's GPUs had to finish before they give up memory.
 
     Returns:
         `version` of the new weights and the `metrics` of the samples and of the update.
@@ -59,10 +76,12 @@ def update_policy(run: Run, step: int, policy: Receipt, scored: Sequence[Receipt
     def make() -> Receipt:
         # The write-ahead log: from here on the update can be replayed.
         write_json(run.step_file(step, "batch.json"), {"scored": paths})
-        metrics, *_ = ask(_ranks(run), "update", step, policy["path"], paths, timeout=TIMEOUT - MARGIN)
+        metrics, *_ = ask(learner_ranks(run), "update", step, policy["path"], paths, timeout=TIMEOUT - MARGIN)
         samples = read_samples(paths)
         if run.recipe.data.curriculum:
-            write_json(run.step_file(step, PASS_RATES), observe(pass_rates(run, step - 1), samples))
+            rates = observe(pass_rates(run, step - 1), samples)
+            write_json(run.step_file(step, PASS_RATES), rates)
+            metrics |= summarise(rates, run.recipe.data.curriculum)
         return {"version": step, "metrics": {**batch_metrics(samples, step - 1), **metrics}}
 
     receipt = once(run.step_file(step, "update.json"), make)
@@ -71,13 +90,18 @@ def update_policy(run: Run, step: int, policy: Receipt, scored: Sequence[Receipt
     return receipt
 
 
+def _accelerator(run: Run) -> Accelerator:
+    return vendor(offered()) if run.recipe.learner.gpus else "cpu"
+
+
 def _names(recipe: Recipe) -> list[str]:
     return [f"learner-{rank}" for rank in range(recipe.learner.ranks)]
 
 
-def _ranks(run: Run) -> list[Any]:
-    """Return the learner's ranks, met in one process group where there are several."""
+def learner_ranks(run: Run) -> list[Any]:
+    """Return the learner's ranks, each with its GPU free, met in one process group where there are several."""
     ranks = [find_actor(run.id, name) for name in _names(run.recipe)]
+    take_turn(run, ranks, _accelerator(run))
     if len(ranks) > 1:
         groups = set(ask(ranks, "group", timeout=MEETING_TIMEOUT))
         if len(groups) > 1 or None in groups:

@@ -12,15 +12,21 @@ Kind = Literal[
     "task worker",
     "engine server",
     "engine hang",
+    "engine out of memory",
     "engine actor",
     "learner actor",
     "driver",
     "mlflow away",
     "prefect away",
+    "slow disk",
+    "full disk",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+LASTING = ("mlflow away", "prefect away", "slow disk", "full disk")
 FILES = ("rollout-00.json", "scored-01.json", "batch.json", "update.json", "commit.json")
 """Files of a step in the order in which they appear: the moments after which something happens."""
+IN_DRIVER = ("commit", "projection")
+"""Stages that are no task: the commit is written and has not its name; it has, and MLflow was not told."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +38,22 @@ class Fault:
         step: the step that is being made.
         file: the file of the step that has just appeared.
         delay: seconds from then on.
-        length: seconds that a service is away.
+        length: seconds that it lasts, where it is one of LASTING.
         by_prefect: the flow run is run again under its id, where a run has to be resumed.
+        stage: the task that runs at the moment, or one of IN_DRIVER, in place of the file.
     """
 
-    seed: int
-    kind: Kind
-    step: int
-    file: str
-    delay: float
-    length: float
-    by_prefect: bool
+    kind: Kind | Literal["ray node"]
+    step: int = 1
+    file: str = ""
+    delay: float = 0.0
+    length: float = 0.0
+    by_prefect: bool = False
+    stage: str = ""
 
     def __str__(self) -> str:
+        if self.stage:
+            return f"{self.kind} during {self.stage}"
         return f"{self.kind} {self.delay:.2f} s after {self.file} of step {self.step}"
 
 
@@ -57,47 +66,71 @@ def fault_of(seed: int, steps: int) -> Fault:
     moments = [(step, file) for step in range(1, steps + 1) for file in FILES][:-1]
     step, file = rng.choice(moments)
     kind = KINDS[seed % len(KINDS)]
-    return Fault(seed, kind, step, file, rng.uniform(0.0, 0.4), rng.uniform(2.0, 12.0), rng.random() < 0.5)
+    length = rng.uniform(2.0, 12.0) if kind in LASTING else 0.0
+    return Fault(kind, step, file, rng.uniform(0.0, 0.4), length, rng.random() < 0.5)
 
 
-@dataclass(frozen=True)
-class Strike:
-    """How a process is told among those of a run, and the signal that it gets."""
-
-    hits: Callable[[list[str]], bool]
-    number: Signals = SIGKILL
+Hits = Callable[[psutil.Process], bool]
+"""Tells whether a process of a run is the one to strike, by its command line or its children."""
 
 
-def _is_server(command: list[str]) -> bool:
-    return command[1:3] == ["-m", "sglang.launch_server"]
+def _command(process: psutil.Process) -> list[str]:
+    return process.cmdline() or [""]
 
 
-def _is_actor(name: str) -> Callable[[list[str]], bool]:
-    return lambda command: command[0].startswith(f"ray::{name}")
+def _is_server(process: psutil.Process) -> bool:
+    return _command(process)[1:3] == ["-m", "sglang.launch_server"]
 
 
-def _is_task(command: list[str]) -> bool:
-    return command[0].startswith("ray::") and not command[0].startswith(
-        ("ray::IDLE", "ray::Engine", "ray::LearnerRank")
-    )
+def _is_scheduler(process: psutil.Process) -> bool:
+    return _command(process)[0].startswith("sglang::scheduler")
 
 
-STRIKES: dict[str, Strike] = {
-    "task worker": Strike(_is_task),
-    "engine server": Strike(_is_server),
-    "engine hang": Strike(_is_server, SIGSTOP),
-    "engine actor": Strike(_is_actor("Engine")),
-    "learner actor": Strike(_is_actor("LearnerRank")),
+def _is_actor(name: str) -> Hits:
+    return lambda process: _command(process)[0].startswith(f"ray::{name}")
+
+
+def _is_task(process: psutil.Process) -> bool:
+    title = _command(process)[0]
+    return title.startswith("ray::") and not title.startswith(("ray::IDLE", "ray::Engine", "ray::LearnerRank"))
+
+
+def _is_learners_node(process: psutil.Process) -> bool:
+    return _command(process)[0].endswith("/raylet") and any(map(_is_actor("LearnerRank"), process.children()))
+
+
+STRIKES: dict[str, tuple[Hits, Signals]] = {
+    "task worker": (_is_task, SIGKILL),
+    "engine server": (_is_server, SIGKILL),
+    "engine hang": (_is_server, SIGSTOP),
+    "engine out of memory": (_is_scheduler, SIGKILL),
+    "engine actor": (_is_actor("Engine"), SIGKILL),
+    "learner actor": (_is_actor("LearnerRank"), SIGKILL),
+    "ray node": (_is_learners_node, SIGKILL),
 }
 
 
-def strike(strike: Strike, processes: list[psutil.Process]) -> bool:
-    """Send the signal to the first process that the strike is for, and tell whether there was one."""
+def strike(kind: str, processes: list[psutil.Process]) -> bool:
+    """Send the signal to the first process that a fault is for, and tell whether there was one."""
+    hits, number = STRIKES[kind]
     for process in processes:
         try:
-            if strike.hits(process.cmdline() or [""]):
-                process.send_signal(strike.number)
+            if hits(process):
+                # A node is lost with all that runs on it.
+                for lost in [process, *(process.children() if kind == "ray node" else [])]:
+                    lost.send_signal(number)
                 return True
         except (psutil.Error, IndexError):
+            continue
+    return False
+
+
+def is_running(stage: str, home: str) -> bool:
+    """Tell whether a Ray worker of a home runs a task: Ray names the process after it."""
+    for process in psutil.process_iter():
+        try:
+            if _command(process)[0].startswith(f"ray::{stage}") and process.environ().get("RL_POST_HOME") == home:
+                return True
+        except psutil.Error:
             continue
     return False

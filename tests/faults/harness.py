@@ -8,32 +8,34 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 from unittest.mock import patch
 from uuid import uuid4
 
-import mlflow
 from prefect.settings import get_current_settings
 
 from flows.health import wait_until_healthy
 from flows.temporary_server import prefect_server
-from tasks.rollout.samples import read_samples
-from tasks.runtime.events import read_events
-from tasks.runtime.files import read_json, sha256
+from tasks.runtime.events import Event, read_events
+from tasks.runtime.files import read_json
 from tasks.runtime.ledger import Run, committed_steps, open_run
 from tasks.runtime.ports import LOOPBACK, reserved_port
-from tasks.runtime.verify import verify
 from tests.faults.door import Door
-from tests.faults.faults import STRIKES, Fault, strike
+from tests.faults.faults import IN_DRIVER, Fault, is_running, strike
+from tests.faults.results import Result, mlflow_run, result_of
 from tests.integration.processes import Marked
 
 ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).parent / "fake"
+STARTUP = Path(__file__).parent / "startup"
 STEPS = 3
 RECIPE = [
     f"steps={STEPS}",
@@ -46,42 +48,45 @@ RECIPE = [
 ]
 FAKE_RECIPE = ["engine.hang_timeout=4"]
 PATIENCE = 400.0  # Seconds that a training run may take, whatever happens to it.
-MEASURED = ("reward/", "rollout/", "policy/", "eval/", "cold_start/")
-"""Metrics that are the same in every run of a recipe; the others are times and sizes."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a training run left: everything that must not depend on what happened meanwhile."""
-
-    weights: str
-    samples: list[dict[str, Any]]
-    evaluations: list[dict[str, Any]]
-    history: dict[str, list[tuple[int, float]]]
-    status: str
-    problems: list[str]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A disturbed run: its result, whether the fault happened at all, how it went on, and how long all took."""
+    """A disturbed run.
 
+    Attributes:
+        struck: when the faults happened, in seconds since 1970; fewer than there are if the run was over before.
+        recovery: how it went on.
+        seconds: that all took.
+        events: what the run's story says, in order.
+    """
+
+    run: Run
     result: Result
-    struck: bool
+    struck: tuple[float, ...]
     recovery: str
     seconds: float
-    events: list[str]
+    events: list[Event]
 
 
 class Harness:
-    """A home for training runs and the services that they need, for the length of a `with` block."""
+    """A home for training runs and the services that they need, for the length of a `with` block.
 
-    def __init__(self, home: Path, fake: bool = True) -> None:
-        self._home, self._fake = home, fake
+    Args:
+        home: An empty folder.
+        fake: Whether the engine is a fake.
+        settings: Of the recipe, beyond RECIPE.
+        nodes: Ray nodes beside the driver's own; 0 means that one alone.
+    """
+
+    def __init__(self, home: Path, fake: bool = True, settings: Sequence[str] = (), nodes: int = 0) -> None:
+        self._home, self._fake, self._nodes = home, fake, nodes
+        self._overrides = [*RECIPE, *(FAKE_RECIPE if fake else []), *settings]
         self._marked = Marked(home)
         self._driver: subprocess.Popen[str] | None = None
         self._mlflow: subprocess.Popen[bytes] | None = None
         self._doors: dict[str, Door] = {}
+        self._troubles: list[threading.Timer] = []
         self._services = ExitStack()
 
     def __enter__(self) -> Self:
@@ -90,6 +95,10 @@ class Harness:
         self._services.enter_context(prefect_server())
         url = str(get_current_settings().api.url)
         self._doors["prefect away"] = Door(int(url.rsplit(":", 1)[1].split("/")[0]))
+        # Ray tells all of a machine where its latest cluster is, by a file in its folder: these runs have a folder of
+        # their own, with a short name, for sockets lie in it.
+        folder = self._services.enter_context(TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
+        self._marked.environment["RAY_TMPDIR"] = folder
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -99,58 +108,89 @@ class Harness:
             self._mlflow.wait()
         self._services.close()
 
-    def train(self, fault: Fault | None = None) -> Outcome:
-        """Train once; if the run can't go on by itself, resume it, as a user would."""
+    def train(self, *faults: Fault) -> Outcome:
+        """Train once, disturbed by the faults in their order; where the run can't go on by itself, resume it."""
         self._ensure_driver()
         known = set(self._roots())
-        overrides = [*RECIPE, *(FAKE_RECIPE if self._fake else [])]
-        if fault and fault.kind == "mlflow away":
+        overrides = list(self._overrides)
+        if any(fault.kind == "mlflow away" for fault in faults):
             overrides.append(f"tracking.uri=http://{LOOPBACK}:{self._mlflow_door().port}")
+        dies = next(((fault.stage, fault.step) for fault in faults if fault.stage in IN_DRIVER), ("", 0))
         began = time.monotonic()
-        answer = self._call(parameters={"recipe": "quickstart", "overrides": overrides})
+        answer = self._call(parameters={"recipe": "quickstart", "overrides": overrides}, dies=dies)
         root = self._wait(lambda: next(iter(set(self._roots()) - known), None), answer)
-        assert root, f"no run was begun: {answer.read_text()}"
-        struck = bool(fault) and self._disturb(fault, root, answer)
-        recovery = "by itself"
-        if not self._ended_well(answer):
-            way = "run again by Prefect" if fault and fault.by_prefect else "resumed"
-            recovery = f"{way} after: {self._why(answer)}"
+        assert root, f"no run was begun: {self._why(answer)}"
+        struck, recovery = [], []
+
+        def go_on(answer: Path) -> Path:
+            by_prefect = any(fault.by_prefect for fault in faults)
+            recovery.append(f"{'run again by Prefect' if by_prefect else 'resumed'} after: {self._why(answer)}")
+            assert len(recovery) <= len(faults), f"{root}: {recovery}"
+            self._await_end_of_troubles()  # as a user does, who reads the error
             self._ensure_driver()
-            answer = self._resume(root, by_prefect=way != "resumed")
-            assert self._ended_well(answer), f"{root}: {self._why(answer)}"
+            return self._resume(root, by_prefect)
+
+        for fault in faults:
+            while not self._has_come(fault, root, answer) and not self._ended_well(answer):
+                answer = go_on(answer)
+            now = time.time()
+            if self._do(fault, answer):
+                struck.append(now)
+        while not self._ended_well(answer):
+            answer = go_on(answer)
         seconds = time.monotonic() - began
+        self._await_end_of_troubles()
         run = open_run(self._home, root.name)
-        if struck and fault and fault.kind == "mlflow away" and self._is_behind(run):
+        if any(fault.kind == "mlflow away" for fault in faults) and self._is_behind(run):
             # It was away until after the end: the rest goes with the next resume.
             answer = self._resume(root)
             assert self._ended_well(answer), f"{root}: {self._why(answer)}"
-            recovery = "MLflow was behind; sent by a resume"
-        return Outcome(result_of(run), struck, recovery, seconds, told(run))
+            recovery.append("MLflow was behind; sent by a resume")
+        told = "; ".join(recovery) or "by itself"
+        return Outcome(run, result_of(run), tuple(struck), told, seconds, read_events(run.events))
 
-    def _disturb(self, fault: Fault, root: Path, answer: Path) -> bool:
-        """Wait for the moment and do it. False if the run was over before."""
-        target = root / "steps" / f"{fault.step:06d}" / fault.file
-        self._wait(target.exists, answer)
-        time.sleep(fault.delay)
+    def forget(self, cache: str) -> None:
+        """Have the next run make again what the runs share: `datasets` or `cold-start`."""
+        rmtree(self._home / "cache" / cache)
+
+    def _has_come(self, fault: Fault, root: Path, answer: Path) -> bool:
+        """Wait for the moment of a fault. False if the run ends before."""
+        if fault.stage in IN_DRIVER:
+            return True  # The driver knows, and does it.
+        file = root / "steps" / f"{fault.step:06d}" / fault.file
+        home = str(self._home)
+        come = self._wait(lambda: is_running(fault.stage, home) if fault.stage else file.exists(), answer)
+        time.sleep(fault.delay if come else 0.0)
+        return come
+
+    def _do(self, fault: Fault, answer: Path) -> bool:
+        """Have a fault happen. False if the run was over before."""
         if answer.exists():
             return False
-        if fault.kind in self._doors:
-            with self._shut(self._doors[fault.kind]):
-                time.sleep(fault.length)
-            return True
-        if fault.kind == "driver":
+        if fault.stage in IN_DRIVER:
+            self._wait(lambda: False, answer)
+            return not answer.exists()
+        if fault.length:
+            self._begin_trouble(fault.kind, fault.length)
+        elif fault.kind == "driver":
             assert self._driver
             self._driver.kill()
-            return True
-        return bool(self._wait(lambda: strike(STRIKES[fault.kind], self._marked.processes()), answer))
+            self._driver.wait()
+        else:
+            return bool(self._wait(lambda: strike(fault.kind, self._marked.processes()), answer))
+        return True
 
-    @contextmanager
-    def _shut(self, door: Door) -> Iterator[None]:
-        door.shut()
-        try:
-            yield
-        finally:
-            door.open()
+    def _begin_trouble(self, kind: str, seconds: float) -> None:
+        """Shut a door, or put the disk in trouble (`startup/sitecustomize.py`), for a while."""
+        door, disk = self._doors.get(kind), self._home / kind
+        door.shut() if door else disk.touch()
+        end = threading.Timer(seconds, door.open if door else disk.unlink)
+        end.start()
+        self._troubles.append(end)
+
+    def _await_end_of_troubles(self) -> None:
+        while self._troubles:
+            self._troubles.pop().join()
 
     def _wait(self, what: Callable[[], Any], answer: Path) -> Any:
         """Return the first true value, or a false one if the run is over."""
@@ -168,7 +208,7 @@ class Harness:
         return read_json(answer)["error"] if answer.exists() else "the driver was killed"
 
     def _is_behind(self, run: Run) -> bool:
-        sent = _mlflow_run(run)[1].data.tags.get("rl_post.committed", "-1")
+        sent = mlflow_run(run)[1].data.tags.get("rl_post.committed", "-1")
         return int(sent) < max(committed_steps(run))
 
     def _roots(self) -> list[Path]:
@@ -183,6 +223,7 @@ class Harness:
         """Tell the driver to run the flow; its answer will be in the file that is returned."""
         assert self._driver and self._driver.stdin
         answer = self._home / "answers" / f"{uuid4().hex}.json"
+        answer.parent.mkdir(exist_ok=True)
         self._driver.stdin.write(json.dumps({**what, "answer": str(answer)}) + "\n")
         self._driver.stdin.flush()
         return answer
@@ -198,11 +239,11 @@ class Harness:
         environment = self._marked.environment | {
             "PREFECT_API_URL": f"http://{LOOPBACK}:{self._doors['prefect away'].port}/api",
             "PREFECT_LOGGING_LEVEL": "WARNING",
-            "PYTHONPATH": os.pathsep.join([*([str(FAKE)] if self._fake else []), str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join(map(str, [*([FAKE] if self._fake else []), STARTUP, ROOT])),
         }
         with (self._home / "driver.log").open("ab") as log:
             self._driver = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.driver"],
+                [sys.executable, "-m", "tests.faults.driver", *([str(self._nodes)] if self._nodes else [])],
                 cwd=self._home,
                 env=environment,
                 stdin=subprocess.PIPE,
@@ -236,46 +277,8 @@ class Harness:
         return self._doors["mlflow away"]
 
 
-def result_of(run: Run) -> Result:
-    """Read what a run left, from its directory and MLflow."""
-    steps = committed_steps(run)
-    client, found = _mlflow_run(run)
-    history = {
-        name: [(point.step, point.value) for point in client.get_metric_history(found.info.run_id, name)]
-        for name in sorted(found.data.metrics)
-        if name.startswith(MEASURED)
-    }
-    return Result(
-        sha256(run.weights(steps[-1]) / "model.safetensors"),
-        [row for step in steps for row in read_samples(sorted(run.step_file(step, "").glob("scored-*.parquet")))],
-        [row for step in steps for row in read_samples(sorted(run.step_file(step, "").glob("eval-*.parquet")))],
-        history,
-        found.info.status,
-        verify(run),
-    )
-
-
-def told(run: Run) -> list[str]:
-    """Return the kinds of a run's events, in order."""
-    return [event["event"] for event in read_events(run.events)]
-
-
-def _mlflow_run(run: Run) -> tuple[mlflow.MlflowClient, Any]:
-    """Return the one MLflow run of a training run."""
-    client = mlflow.MlflowClient(run.recipe.tracking.uri or f"sqlite:///{run.home / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name(run.recipe.tracking.experiment)
-    assert experiment
-    (found,) = client.search_runs([experiment.experiment_id], f"tags.`rl_post.run` = '{run.id}'")
-    return client, found
-
-
 def _wait_until(what: Callable[[], bool], expected: str) -> None:
     deadline = time.monotonic() + 60
     while not what():
         assert time.monotonic() < deadline, f"not so within 60 s: {expected}"
         time.sleep(0.1)
-
-
-def differences(expected: Result, actual: Result) -> list[str]:
-    """Name the parts in which two results differ."""
-    return [name for name in Result.__dataclass_fields__ if getattr(expected, name) != getattr(actual, name)]

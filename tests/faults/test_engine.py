@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from configs import schema
-from tasks.rollout.client import EngineClient, EngineUnavailable, Response
+from tasks.rollout.client import TORN, EngineClient, EngineUnavailable, Response
 from tasks.rollout.engine import Engine
 from tasks.runtime.events import read_events
 from tests.faults.harness import FAKE
@@ -109,6 +109,31 @@ def test_a_replacement_is_asked_nothing_before_it_reports_the_right_version(stag
     assert [path for _, path in new if path != "/health_generate"] == ["/model_info", "/weights_checker", "/generate"]
 
 
+def test_after_a_resume_the_first_sample_comes_from_the_weights_of_the_run_and_not_from_the_base(
+    staged: Staged,
+) -> None:
+    expected = staged.sample(1)
+    staged.engine.stop()
+    before = len(staged.asked())
+
+    staged.engine.start(staged.weights / "0", -1)  # The base, as a new driver starts its engines.
+
+    assert staged.sample(1) == expected
+    assert {version for _, version, path in staged.asked()[before:] if path == "/generate"} == {1}
+
+
+def test_a_server_whose_scheduler_is_killed_is_replaced(staged: Staged) -> None:
+    expected = staged.sample(0)
+    server = staged.server()
+    (scheduler,) = [child for child in server.children() if child.cmdline()[0].startswith("sglang::scheduler")]
+    scheduler.kill()
+
+    wait_for(lambda: not server.is_running())
+
+    assert staged.sample(0) == expected
+    assert any("no sign of life for" in event for event in staged.events())
+
+
 def test_a_server_that_hangs_is_ended_and_who_waits_for_it_gets_an_error(staged: Staged) -> None:
     expected = staged.sample(0)
     client, server = staged.client(0), staged.server()
@@ -129,6 +154,19 @@ def test_a_server_that_hangs_is_ended_and_who_waits_for_it_gets_an_error(staged:
     wait_for(lambda: not server.is_running())
     assert staged.sample(0) == expected
     assert any("no sign of life for" in event for event in staged.events())
+
+
+def test_an_engine_in_which_a_change_of_weights_was_cut_off_is_replaced_and_generates_nothing(staged: Staged) -> None:
+    expected = staged.sample(1)
+    torn = staged.server().pid
+    with staged.client(1) as client:
+        client.command("/update_weights_from_disk", model_path=str(staged.weights / "0"), weight_version=str(TORN))
+    asked = len(staged.asked())
+
+    assert staged.sample(1) == expected
+
+    assert not any(pid == torn and path == "/generate" for pid, _, path in staged.asked()[asked:])
+    assert any("a change of its weights in memory was cut off" in event for event in staged.events())
 
 
 def test_a_server_that_lives_is_left_alone(staged: Staged) -> None:

@@ -12,6 +12,8 @@ import pytest
 from configs import schema
 from tasks.rollout.client import EngineClient, EngineRefused, Response, WeightsNotUpdated
 from tasks.rollout.engine import Engine, EngineFailed
+from tasks.rollout.fleet import Fleet
+from tasks.rollout.fleet import Request as Together
 from tests.integration.conftest import LiveEngine
 from trainer.tiny_policy import EOS_ID, VOCABULARY
 
@@ -227,3 +229,24 @@ def test_a_killed_server_comes_back_with_the_weights_asked_for(live_engine: Live
     assert again == expected
     _, alive = psutil.wait_procs(before, timeout=5)
     assert not alive
+
+
+def test_a_response_that_was_cut_off_goes_on_as_if_it_had_not_been(live_engine: LiveEngine) -> None:
+    long = [Together([[4, 11, 12]], [seed], [200]) for seed in range(8)]
+    short = Together([[5, 11]], [9], [1])
+    with Fleet([live_engine.client], in_flight=9) as fleet:
+        expected = [response for (response,) in fleet.generate(long, 1.0, wanted=8)]
+        *cut, _ = [response for (response,) in fleet.generate([*map(again, long), short], 1.0, wanted=1)]
+        aborted = [number for number, response in enumerate(cut) if response.finish_reason == "abort"]
+        rest = [Together([[4, 11, 12, *cut[n].ids]], [n], [200 - len(cut[n].ids)]) for n in aborted]
+        ends = [response for (response,) in fleet.generate(rest, 1.0, wanted=len(rest))]
+
+    assert any(cut[number].ids for number in aborted)
+    for number, end in zip(aborted, ends, strict=True):
+        assert cut[number].ids + end.ids == expected[number].ids
+        assert cut[number].logprobs + end.logprobs == expected[number].logprobs
+
+
+def again(request: Together) -> Together:
+    """Return the same request under new names."""
+    return Together(request.prompts, request.seeds, request.max_tokens)

@@ -11,6 +11,7 @@ import mlflow
 import pytest
 
 from tasks.rollout.samples import read_samples
+from tasks.runtime.events import read_events
 from tasks.runtime.files import sha256
 from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
 from tests.integration.processes import Marked
@@ -168,6 +169,15 @@ def test_nothing_is_left_after_a_run(undisturbed: Home) -> None:
     nothing_is_left(undisturbed)
 
 
+def check_same_bits(expected: Run, actual: Run) -> None:
+    """All samples and the last weights of two runs."""
+    for step in range(1, STEPS + 1):
+        paths = [sorted(run.step_file(step, "").glob("scored-*.parquet")) for run in (expected, actual)]
+        assert read_samples(paths[0]) == read_samples(paths[1])
+    weights = [sha256(run.weights(STEPS) / "model.safetensors") for run in (expected, actual)]
+    assert weights[0] == weights[1]
+
+
 def test_the_same_recipe_killed_and_resumed_gives_the_same_bits(undisturbed: Home, new_home) -> None:
     home = new_home()
     process = home.start(*RECIPE)
@@ -179,14 +189,25 @@ def test_the_same_recipe_killed_and_resumed_gives_the_same_bits(undisturbed: Hom
     resumed = home.start("--resume", home.run().id)
     assert resumed.wait(PATIENCE) == 0, home.output.read_text()
 
-    expected, actual = undisturbed.run(), home.run()
-    for step in range(1, STEPS + 1):
-        paths = [sorted(run.step_file(step, "").glob("scored-*.parquet")) for run in (expected, actual)]
-        assert read_samples(paths[0]) == read_samples(paths[1])
-    weights = [sha256(run.weights(STEPS) / "model.safetensors") for run in (expected, actual)]
-    assert weights[0] == weights[1]
+    check_same_bits(undisturbed.run(), home.run())
     client, found = mlflow_run(home)
     assert [p.step for p in client.get_metric_history(found.info.run_id, "reward/mean")] == [1, 2, 3]
+
+
+def test_weights_from_memory_and_an_engine_that_is_lost_with_them_give_the_same_bits(
+    undisturbed: Home, new_home
+) -> None:
+    home = new_home()
+    process = home.start(*RECIPE, "weight_sync.via=broadcast")
+    wait_for_file(home, "runs/*/steps/000001/commit.json", process)  # Version 1 is in the engine, and not on disk.
+    assert not home.run().weights(1).exists()
+
+    for scheduler in (found for found in home.processes() if "sglang::scheduler" in found.cmdline()):
+        scheduler.kill()
+
+    assert process.wait(PATIENCE) == 0, home.output.read_text()
+    check_same_bits(undisturbed.run(), home.run())
+    assert "engine lost" in [event["event"] for event in read_events(home.run().events)]
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])

@@ -28,8 +28,7 @@ from configs.schema import Recipe
         ({"kl": {"coefficient": 0.1, "estimator": "k2", "unbiased_gradient": True}}, "wrong for k2"),
         ({"kl": {"place": "reward", "unbiased_gradient": True}}, "in the reward there is no gradient"),
         ({"kl": {"coefficient": 0.1, "place": "reward"}, "advantage": "accepted"}, "reads no rewards"),
-        ({"filters": {"overlong_buffer": 4}, "advantage": "maxrl"}, "without a punishment or KL"),
-        ({"filters": {"overlong_buffer": 4}, "advantage": "accepted"}, "overlong_buffer has no effect"),
+        ({"kl": {"coefficient": 0.1, "place": "reward"}, "advantage": "maxrl"}, "needs rewards without a KL"),
         ({"filters": {"max_lag": -1}}, "greater than or equal to 0"),
     ],
 )
@@ -57,16 +56,30 @@ def test_a_group_of_one_is_refused_with_filters_that_compare():
         )
 
 
-def test_a_punishment_of_every_response_is_refused():
-    with pytest.raises(ValidationError, match="every response would be punished"):
-        recipe(rollout={"max_response_tokens": 16}, algorithm={"filters": {"overlong_buffer": 17}})
+def test_a_punishment_of_lengths_that_no_response_reaches_is_refused():
+    overlong = {"parts": {"length": {"kind": "overlong", "max_tokens": 24, "buffer": 8}}}
+
+    assert recipe(rollout={"max_response_tokens": 17}, reward=overlong)
+    with pytest.raises(ValidationError, match=r"reward\.parts\.length begins to punish above 16 tokens"):
+        recipe(rollout={"max_response_tokens": 16}, reward=overlong)
 
 
-def test_a_length_that_would_be_punished_twice_is_refused():
-    overlong = {"parts": {"length": {"kind": "overlong", "max_tokens": 16, "buffer": 4}}}
+@pytest.mark.parametrize(
+    "punishing",
+    [
+        {"parts": {"repeats": "repetition"}},
+        {"parts": {"length": {"kind": "overlong", "max_tokens": 16, "buffer": 4}}},
+        {"parts": {"length": {"kind": "cosine", "max_tokens": 16}}},
+        {"parts": {"form": {"kind": "format", "weight": -0.5}}},
+    ],
+)
+def test_maxrl_is_refused_with_rewards_below_zero(punishing: dict[str, Any]):
+    maxrl = {"advantage": "maxrl"}
 
-    with pytest.raises(ValidationError, match="punish length twice"):
-        recipe(rollout={"max_response_tokens": 16}, algorithm={"filters": {"overlong_buffer": 4}}, reward=overlong)
+    mild = {"kind": "cosine", "max_tokens": 16, "wrong": [0, 0], "exceeding": 0}
+    assert recipe(algorithm=maxrl, reward={"parts": {"form": "format", "length": mild}})
+    with pytest.raises(ValidationError, match="maxrl divides by the mean reward, but reward may be below 0"):
+        recipe(algorithm=maxrl, reward=punishing)
 
 
 @pytest.mark.parametrize("temperature", [0.0, -0.1])

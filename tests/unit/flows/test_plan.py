@@ -15,8 +15,9 @@ import pytest
 from rich.console import Console
 
 from configs.errors import UserError
+from configs.loader import load_recipe
 from configs.schema import Recipe
-from flows.plan import GIB, LaunchPlan, launch_plan, show
+from flows.plan import GIB, LaunchPlan, describe, describe_bundles, launch_plan, show
 from tasks.runtime.machines import parse_cluster
 
 SNAPSHOTS = Path(__file__).parent / "plans"
@@ -27,26 +28,30 @@ MODELS = {
     "meta-llama/Llama-3.1-70B-Instruct": 8,
     "deepseek-ai/DeepSeek-R1": 8,
 }
-CLUSTERS = [f"{nodes}x8:{kind}" for kind in ("H100", "H200", "B200", "MI300X", "MI325X", "MI355X") for nodes in (2, 64)]
+KINDS = ("H100", "H200", "B200", "MI300X", "MI325X", "MI355X")
+SPLIT = [f"{nodes}x8:{kind}" for kind in KINDS for nodes in (2, 64)]
+COLOCATED = [f"1x8:{kind}" for kind in KINDS]
 
 
-def recipe(model: str, engine_gpus: int, engines: int, ranks: int) -> Recipe:
+def recipe(model: str, engine_gpus: int, engines: int, ranks: int, placement: str = "split") -> Recipe:
     return Recipe.model_validate(
         {
             "name": "planned",
             "model": {"path": model, "dtype": "bfloat16", "context_length": 4096},
             "rollout": {"max_response_tokens": 2048},
-            "engine": {"count": engines, "gpus": engine_gpus},
+            "engine": {"count": engines, "gpus": engine_gpus, "placement": placement},
             "learner": {"ranks": ranks, "gpus": 1 if engine_gpus else 0},
         }
     )
 
 
 def plan_of(model: str, cluster: str) -> LaunchPlan:
-    """Half of the nodes for engines, half for the learner."""
+    """Several nodes: half of them for engines, half for the learner. One node: all of it for both."""
     machines = parse_cluster(cluster)
-    half = machines.nodes * machines.gpus // 2
-    return launch_plan(recipe(model, MODELS[model], half // MODELS[model], half), machines)
+    several = machines.nodes > 1
+    gpus = machines.nodes * machines.gpus // (2 if several else 1)
+    placement = "split" if several else "colocated"
+    return launch_plan(recipe(model, MODELS[model], gpus // MODELS[model], gpus, placement), machines)
 
 
 def summary(plan: LaunchPlan) -> dict[str, Any]:
@@ -62,6 +67,8 @@ def summary(plan: LaunchPlan) -> dict[str, Any]:
     return {
         "processes": len(plan.processes),
         **shown,
+        "bundles": describe_bundles(plan.bundles),
+        "shared": {turn: describe(demand) for turn, demand in plan.shared.items()},
         "cached_tokens": plan.cached_tokens,
         "host_memory_gib": round(plan.host_memory / GIB, 1),
         "problems": plan.problems,
@@ -73,7 +80,7 @@ def everything(cluster: str) -> str:
     return json.dumps(plans, indent=1) + "\n"
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("cluster", SPLIT + COLOCATED)
 def test_the_plan_of_each_cluster_is_the_one_that_was_looked_at(cluster: str):
     assert everything(cluster) == (SNAPSHOTS / f"{cluster.replace(':', '-')}.json").read_text()
 
@@ -105,6 +112,34 @@ def test_a_model_that_the_learner_cannot_hold_is_said_so_with_the_numbers():
     assert any(problem.startswith("learner-0 needs") and "a H100 has 79.6" in problem for problem in problems)
 
 
+def test_an_engine_and_a_rank_take_turns_on_one_gpu():
+    plan = launch_plan(load_recipe("r1", gpus=1), parse_cluster("1x1:H100"))
+
+    assert [process.place.devices for process in plan.processes] == [(0,), (0,)]
+    assert "--enable-memory-saver" in plan.processes[0].command
+    assert plan.problems == []
+
+
+def test_what_does_not_fit_beside_a_resting_learner_is_said_so():
+    plan = launch_plan(load_recipe("r1", ["engine.memory_fraction=0.8"], gpus=1), parse_cluster("1x1:H100"))
+
+    (problem,) = plan.problems
+    assert problem.startswith("engine and rank together need") and "during the rollout" in problem
+    assert "Lower engine.memory_fraction" in problem
+
+
+def test_a_plan_says_what_is_held_together_on_each_node():
+    assert describe_bundles(plan_of("Qwen/Qwen3-8B", "4x8:H100").bundles) == (
+        "8 x (1 GPU) on each of nodes 0 to 1; 1 x (8 GPU) on each of nodes 2 to 3"
+    )
+    assert describe_bundles([]) == "nothing"
+
+
+def test_engines_are_reached_by_their_nodes_address_where_there_are_several():
+    assert "--host=127.0.0.1" in plan_of("Qwen/Qwen3-8B", "1x8:H100").processes[0].command
+    assert "--host=NODE" in plan_of("Qwen/Qwen3-8B", "2x8:H100").processes[0].command
+
+
 def test_an_engine_larger_than_a_node_is_refused():
     with pytest.raises(UserError, match=r"engine.gpus is 16, but a node has 8"):
         launch_plan(recipe("Qwen/Qwen3-8B", 16, 1, 1), parse_cluster("4x8:H100"))
@@ -112,7 +147,7 @@ def test_an_engine_larger_than_a_node_is_refused():
 
 def test_too_few_gpus_are_refused_with_what_is_needed():
     with pytest.raises(
-        UserError, match=r"no place left for learner-1: 1 engines of 8 GPUs and 2 learner ranks of 1 need"
+        UserError, match=r"no place left for learner-1, which asks for 1 GPU .* need 10 GPU, the cluster has 9 GPU"
     ):
         launch_plan(recipe("Qwen/Qwen3-8B", 8, 1, 2), parse_cluster("1x9:H100"))
 
@@ -137,5 +172,5 @@ def test_a_plan_of_64_nodes_is_shown_on_a_page():
 
 if __name__ == "__main__":
     SNAPSHOTS.mkdir(exist_ok=True)
-    for name in CLUSTERS:
+    for name in SPLIT + COLOCATED:
         (SNAPSHOTS / f"{name.replace(':', '-')}.json").write_text(everything(name))

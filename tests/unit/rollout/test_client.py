@@ -127,10 +127,16 @@ def test_a_missing_response_is_an_error_that_names_both_counts(server: FakeServe
         client.generate([[9], [9]], [1, 2], 1.0, 5)
 
 
-def test_a_dropped_request_is_not_taken_for_a_response(server: FakeServer, client: EngineClient):
-    server.answers = {GENERATE: [(200, [sample([1], [-0.5], "abort")])]}
-    with pytest.raises(EngineUnavailable, match="dropped"):
-        client.generate([[9]], [1], 1.0, 5)
+def test_an_aborted_sample_is_told_from_a_finished_one(server: FakeServer, client: EngineClient):
+    never_begun = {"meta_info": {"finish_reason": {"type": "abort"}, "completion_tokens": 0, "weight_version": "3"}}
+    server.answers = {GENERATE: [(200, [sample([1], [-0.5], "abort"), never_begun])]}
+
+    responses = client.generate([[9], [9]], [1, 2], 1.0, [5, 6], ids=["a", "b"])
+
+    assert [(response.ids, response.finish_reason) for response in responses] == [([1], "abort"), ([], "abort")]
+    ((_, body),) = server.requests
+    assert body["rid"] == ["a", "b"]
+    assert [params["max_new_tokens"] for params in body["sampling_params"]] == [5, 6]
 
 
 @pytest.mark.parametrize("failure", [(0, None), (503, {"error": "busy"})], ids=["timeout", "503"])

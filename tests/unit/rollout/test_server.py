@@ -10,15 +10,16 @@ from tasks.runtime.accelerator import Accelerator
 
 
 def spec(accelerator: Accelerator, engine: Engine | None = None, version: int = 3) -> ServerSpec:
+    secrets = Path("/tmp/secrets.yaml")
     return launch_spec(
-        engine or Engine(), Model(), Path("/models/m"), version, 4001, accelerator, 7, Path("/tmp/secrets.yaml")
+        engine or Engine(), Model(), Path("/models/m"), version, "10.0.0.7", 4001, accelerator, 7, secrets
     )
 
 
 @pytest.mark.parametrize("accelerator", ["cpu", "nvidia", "amd"])
-def test_every_server_listens_on_loopback_and_reports_its_weights_version(accelerator: Accelerator):
+def test_every_server_listens_at_one_address_and_reports_its_weights_version(accelerator: Accelerator):
     command = spec(accelerator).command
-    assert {"--host=127.0.0.1", "--port=4001", "--model-path=/models/m", "--weight-version=3"} <= set(command)
+    assert {"--host=10.0.0.7", "--port=4001", "--model-path=/models/m", "--weight-version=3"} <= set(command)
 
 
 def test_a_negative_version_is_not_taken_for_a_flag():
@@ -46,6 +47,16 @@ def test_gpus_of_an_engine_become_tensor_parallelism():
     command = spec("nvidia", Engine(gpus=4, memory_fraction=0.5)).command
     assert {"--tp-size=4", "--mem-fraction-static=0.5"} <= set(command)
     assert not any("cpu" in word for word in command)
+
+
+@pytest.mark.parametrize("accelerator", ["nvidia", "amd"])
+def test_a_server_that_shares_its_gpus_can_release_their_memory(accelerator: Accelerator):
+    assert "--enable-memory-saver" in spec(accelerator, Engine(gpus=1, placement="colocated")).command
+    assert "--enable-memory-saver" not in spec(accelerator, Engine(gpus=1)).command
+
+
+def test_a_cpu_server_has_no_memory_saver():
+    assert "--enable-memory-saver" not in spec("cpu", Engine(placement="colocated")).command
 
 
 def test_a_deterministic_amd_server_uses_triton_attention_and_no_aiter():

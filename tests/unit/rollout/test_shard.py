@@ -9,12 +9,15 @@ from tokenizers import Tokenizer
 from tasks.dataset.question import Question
 from tasks.dataset.store import Prompt
 from tasks.rollout.client import EngineClient, Response
+from tasks.rollout.fleet import Fleet
 from tasks.rollout.samples import Row
-from tasks.rollout.shard import Sampling, StaleWeights, roll_out
+from tasks.rollout.shard import Sampling, StaleWeights, begin, finished_groups, roll_out
 from trainer.tiny_policy import build_tokenizer
 
 TOKENIZER = build_tokenizer()
 EOS = cast(int, TOKENIZER.eos_token_id)
+TEXT = cast(Tokenizer, TOKENIZER.backend_tokenizer)  # pyright: ignore[reportAttributeAccessIssue]
+SAMPLING = Sampling(samples=4, max_tokens=12, temperature=1.0, run_seed=7)
 
 
 class FakeEngine:
@@ -22,11 +25,20 @@ class FakeEngine:
 
     def __init__(self, version: int = 4, finish: str = "stop") -> None:
         self.version, self.finish = version, finish
+        self.asked: list[tuple[Sequence[int], int, int]] = []
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], temperature: float, max_tokens: int
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        temperature: float,
+        max_tokens: Sequence[int],
+        ids: Sequence[str],
     ) -> list[Response]:
+        self.asked += zip(prompts, seeds, max_tokens, strict=True)
         return [self._answer(seed) for seed in seeds]
+
+    def close(self) -> None: ...
 
     def _answer(self, seed: int) -> Response:
         ids = TOKENIZER.encode(str(seed)) + ([EOS] if self.finish == "stop" else [])
@@ -37,10 +49,12 @@ def prompt(name: str, gold: str) -> Prompt:
     return Prompt(Question(name, name, gold, "test"), TOKENIZER.encode(name))
 
 
+def fleet_of(engine: FakeEngine) -> Fleet:
+    return Fleet([lambda: cast(EngineClient, engine)], in_flight=4)
+
+
 def roll(groups: list[tuple[int, Prompt]], engine: FakeEngine, step: int = 3, version: int = 4) -> list[Row]:
-    sampling = Sampling(samples=4, max_tokens=12, temperature=1.0, run_seed=7)
-    tokenizer = cast(Tokenizer, TOKENIZER.backend_tokenizer)  # pyright: ignore[reportAttributeAccessIssue]
-    return roll_out(cast(EngineClient, engine), tokenizer, groups, step, version, sampling)
+    return roll_out(fleet_of(engine), TEXT, begin(groups, step, SAMPLING), version, SAMPLING)
 
 
 def test_samples_golds_and_groups_stay_in_step() -> None:
@@ -78,5 +92,43 @@ def test_a_cut_response_keeps_its_last_token_in_the_text() -> None:
 
 
 def test_a_sample_of_other_weights_is_refused() -> None:
-    with pytest.raises(StaleWeights, match=r"asked for weights 5; the engine answered with \[4\]"):
+    with pytest.raises(StaleWeights, match=r"asked for weights 5; the engine answered with 4"):
         roll([(0, prompt("p1", "a"))], FakeEngine(version=4), version=5)
+
+
+def test_a_sample_that_is_gone_on_with_keeps_its_tokens_with_the_versions_that_made_them() -> None:
+    begun = begin([(0, prompt("p1", "a"))], step=3, sampling=SAMPLING)
+    begun[0] |= {"response_ids": [5, 6], "logprobs": [-0.1, -0.2], "weights_versions": [3, 3]}
+    engine = FakeEngine(version=4)
+
+    row, *_ = roll_out(fleet_of(engine), TEXT, begun, 4, SAMPLING)
+
+    new = len(row["response_ids"]) - 2
+    assert row["response_ids"][:2] == [5, 6]
+    assert row["weights_versions"] == [3, 3] + [4] * new
+    assert row["logprobs"] == [-0.1, -0.2] + [-0.5] * new
+    assert engine.asked[0] == ([*prompt("p1", "a").ids, 5, 6], row["seed"], SAMPLING.max_tokens - 2)
+
+
+def test_finished_samples_are_not_asked_for_again() -> None:
+    begun = begin([(0, prompt("p1", "a")), (1, prompt("p2", "b"))], step=3, sampling=SAMPLING)
+    done = [row | {"finish_reason": "stop"} if row["group"] == 0 else row for row in begun]
+    engine = FakeEngine()
+
+    rows = roll_out(fleet_of(engine), TEXT, done, 4, SAMPLING)
+
+    assert len(engine.asked) == 4
+    assert rows[:4] == done[:4]
+    assert finished_groups(rows) == [0, 1]
+
+
+def test_a_sample_cut_off_at_the_token_limit_is_finished_by_length() -> None:
+    begun = begin([(0, prompt("p1", "a"))], step=3, sampling=SAMPLING)
+    begun = [row | {"response_ids": [5] * 11, "logprobs": [-0.1] * 11, "weights_versions": [3] * 11} for row in begun]
+
+    class Cut(FakeEngine):
+        def _answer(self, seed: int) -> Response:
+            return Response([5], [-0.5], "stop" if self.finish == "stop" else "length", self.version)
+
+    rows = roll_out(fleet_of(Cut(finish="length")), TEXT, begun, 4, SAMPLING)
+    assert {row["finish_reason"] for row in rows} == {"length"}

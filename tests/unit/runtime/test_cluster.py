@@ -27,6 +27,11 @@ def test_missing_gpus_are_named() -> None:
         check_fit(needed(load_recipe("r1", ["engine.gpus=1", "learner.gpus=1"])), {"CPU": 8, "memory": 64 * GIB})
 
 
+def test_a_gpu_that_is_shared_is_needed_once() -> None:
+    assert needed(load_recipe("r1", gpus=1))["GPU"] == 1
+    assert needed(load_recipe("r1", gpus=2))["GPU"] == 2
+
+
 def test_the_default_recipe_fits_two_cores() -> None:
     check_fit(needed(load_recipe("r1")), {"CPU": 2, "memory": 12 * GIB})
 

@@ -2,7 +2,7 @@ import pytest
 
 from configs.errors import UserError
 from tasks.runtime.accelerator import Accelerator
-from tasks.runtime.devices import device_environment, visible_devices
+from tasks.runtime.devices import device_environment, unset_by_ray, visible_devices
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,15 @@ def test_a_cpu_has_no_devices_whatever_the_variables_say():
 )
 def test_each_vendor_is_told_by_its_own_variable(accelerator: Accelerator, variables: dict[str, str]):
     assert device_environment(["2", "3"], accelerator) == variables
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "variables"),
+    [
+        ("nvidia", {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}),
+        ("amd", {"RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES": "1"}),
+        ("cpu", {}),
+    ],
+)
+def test_ray_is_kept_from_each_vendors_variable_by_its_own(accelerator: Accelerator, variables: dict[str, str]):
+    assert unset_by_ray(accelerator) == variables

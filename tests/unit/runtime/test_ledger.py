@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 from pathlib import Path
 
@@ -12,7 +13,17 @@ from configs.loader import load_recipe
 from tasks.rollout.samples import SCORED, write_samples
 from tasks.runtime import files
 from tasks.runtime.files import sha256, whole_file, write_json
-from tasks.runtime.ledger import Run, commit, committed_steps, create_run, once, open_run, read_commit
+from tasks.runtime.ledger import (
+    Run,
+    best_version,
+    commit,
+    committed_steps,
+    create_run,
+    forget_weights,
+    once,
+    open_run,
+    read_commit,
+)
 
 
 @pytest.fixture
@@ -176,3 +187,37 @@ def test_a_file_that_was_damaged_after_its_receipt_is_made_again(
 
     assert file.read_bytes() == whole
     assert "rollout-00.parquet is missing or damaged" in caplog.text
+
+
+def evaluated(run: Run, accuracies: dict[int, float]) -> None:
+    for step, accuracy in accuracies.items():
+        write_json(run.step_file(step, "eval.json"), {})
+        commit(run, step, {"eval/heldout/sampled_accuracy": accuracy})
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "best"),
+    [
+        ({0: 0.2, 2: 0.5, 4: 0.4}, 2),
+        ({0: 0.5, 2: 0.5}, 0),
+        ({0: 0.2, 2: math.nan, 4: math.inf, 6: 0.1}, 0),
+        ({0: math.nan}, None),
+        ({}, None),
+    ],
+    ids=["highest", "earliest of equals", "not finite does not count", "nothing finite", "nothing evaluated"],
+)
+def test_the_best_version_has_the_highest_accuracy(run: Run, accuracies: dict[int, float], best: int | None) -> None:
+    evaluated(run, accuracies)
+    commit(run, 7, {})
+
+    assert best_version(run) == best
+
+
+def test_the_first_the_best_and_the_last_weights_are_kept(run: Run) -> None:
+    evaluated(run, {0: 0.1, 2: 0.5, 4: 0.4})
+    for version in range(7):
+        run.weights(version).mkdir(parents=True)
+
+    forget_weights(run, before=5)
+
+    assert sorted(int(path.name) for path in (run.root / "weights").iterdir()) == [0, 2, 5, 6]

@@ -4,7 +4,7 @@ import socket
 from contextlib import ExitStack
 from multiprocessing import get_context
 
-from tasks.runtime.ports import LOOPBACK, reserved_port
+from tasks.runtime.ports import LOOPBACK, interface_of, own_address, reserved_port
 
 
 def listen(port: int) -> socket.socket:
@@ -32,6 +32,15 @@ def test_the_system_gives_a_reserved_port_to_nobody_else():
     with reserved_port() as port, ExitStack() as stack:
         others = {stack.enter_context(listen(0)).getsockname()[1] for _ in range(500)}
         assert port not in others
+
+
+def test_without_a_cluster_processes_listen_on_loopback():
+    assert own_address() == LOOPBACK
+
+
+def test_an_address_is_that_of_an_interface_or_of_none():
+    assert interface_of(LOOPBACK) == "lo"
+    assert interface_of("192.0.2.1") is None  # reserved for documentation, so nobody's
 
 
 def test_eight_processes_that_ask_at_once_get_eight_ports():

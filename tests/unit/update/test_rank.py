@@ -1,17 +1,22 @@
 import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from configs.schema import Recipe
+from tasks.rollout.client import Endpoint, WeightsNotUpdated
 from tasks.rollout.samples import SCORED, write_samples
 from tasks.runtime.events import read_events
 from tasks.runtime.files import sha256, write_json
-from tasks.runtime.ledger import Run
+from tasks.runtime.ledger import Run, commit
+from tasks.update import weight_sync
 from tasks.update.rank import LearnerRank, training_samples
 from trainer import checkpoint, tiny_policy
+from trainer.export import Export, Named
 from trainer.learner import Learner
 
 
@@ -95,7 +100,7 @@ def test_a_learner_that_failed_in_the_middle_of_an_update_is_not_used_again(
 ):
     expected = update(LearnerRank(run, 0), run, 1, policy_dir)
     rank = LearnerRank(run, 0)
-    rank.save_initial(policy_dir)
+    rank.save_weights(0, policy_dir)
     learner = rank._at_version(0, policy_dir)
 
     def fail(path: object) -> None:
@@ -122,3 +127,108 @@ def test_deterministic_mode_is_on_where_the_recipe_says_so(
         assert torch.are_deterministic_algorithms_enabled() == deterministic
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_the_last_two_checkpoints_and_the_best_one_are_kept(run: Run):
+    for version in (10, 20, 30, 40):
+        run.checkpoint(version).mkdir(parents=True)
+        write_json(run.step_file(version, "eval.json"), {})
+        commit(run, version, {"eval/heldout/sampled_accuracy": 1 / version})
+
+    LearnerRank(run, 0)._prune(40)
+
+    assert run.checkpoints() == [10, 30, 40]
+
+
+class Recording:
+    """Stands in for the sender: takes what it is sent, or fails after the first tensor."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.fails = False
+        self.sent: list[tuple[int, dict[str, torch.Tensor]]] = []
+        self.closed = False
+
+    def send(self, weights: Iterator[Named], sizes: Sequence[int], version: int, engines: Sequence[Endpoint]) -> None:
+        if self.fails:
+            next(weights)
+            raise WeightsNotUpdated("an engine was lost")
+        tensors = dict(weights)
+        assert list(sizes) == [tensor.nbytes for tensor in tensors.values()]
+        self.sent.append((version, tensors))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def in_memory(run: Run, policy_dir: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, LearnerRank, Recording]:
+    """A rank at version 1 of a run whose engines get weights from memory, and what stands in for its sender."""
+    recording = Recording(run.recipe)
+    monkeypatch.setattr(weight_sync, "Sender", lambda recipe: recording)
+    sync = run.recipe.weight_sync.model_copy(update={"via": "tensors"})
+    run = Run(run.root, run.recipe.model_copy(update={"weight_sync": sync}))
+    rank = LearnerRank(run, 0)
+    rank.save_weights(0, policy_dir)
+    rank.update(1, policy_dir, [str(run.step_file(1, "scored-00.parquet"))])
+    return run, rank, recording
+
+
+def test_what_engines_get_from_memory_is_not_written_and_is_the_same_where_it_is(
+    in_memory: tuple[Run, LearnerRank, Recording], policy_dir: str
+):
+    run, rank, recording = in_memory
+    assert not run.weights(1).exists()
+
+    size = rank.send_weights(1, policy_dir, [Endpoint("http://engine", "key")])
+    rank.save_weights(1, policy_dir)
+
+    ((version, sent),) = recording.sent
+    stored = load_file(run.weights(1) / "model.safetensors")
+    assert version == 1
+    assert sent.keys() == stored.keys()
+    assert all(torch.equal(sent[name], stored[name]) for name in stored)
+    assert size == sum(tensor.nbytes for tensor in stored.values())
+
+
+def test_a_lost_rank_sends_the_version_that_it_is_asked_for(
+    in_memory: tuple[Run, LearnerRank, Recording], policy_dir: str
+):
+    run, rank, recording = in_memory
+    rank.send_weights(1, policy_dir, [Endpoint("http://engine", "key")])
+
+    LearnerRank(run, 0).send_weights(1, policy_dir, [Endpoint("http://engine", "key")])
+
+    (_, first), (_, again) = recording.sent
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_where_sending_fails_a_rank_goes_on_to_the_last_tensor_which_the_others_gather_too(
+    in_memory: tuple[Run, LearnerRank, Recording], policy_dir: str, monkeypatch: pytest.MonkeyPatch
+):
+    _, rank, recording = in_memory
+    recording.fails = True
+    gathered: list[str] = []
+    tensors = Export.tensors
+
+    def counted(export: Export) -> Iterator[Named]:
+        for name, tensor in tensors(export):
+            gathered.append(name)
+            yield name, tensor
+
+    monkeypatch.setattr(Export, "tensors", counted)
+    with pytest.raises(WeightsNotUpdated, match="an engine was lost"):
+        rank.send_weights(1, policy_dir, [Endpoint("http://engine", "key")])
+
+    described = Learner(rank._run.recipe, Path(policy_dir)).export().described()
+    assert gathered == [name for name, _ in described]
+
+
+def test_the_sender_is_let_go_when_the_rank_meets_others(
+    in_memory: tuple[Run, LearnerRank, Recording], policy_dir: str
+):
+    _, rank, recording = in_memory
+    rank.send_weights(1, policy_dir, [Endpoint("http://engine", "key")])
+
+    rank.stop()
+
+    assert recording.closed

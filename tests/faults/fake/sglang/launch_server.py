@@ -12,11 +12,15 @@ import json
 import os
 import random
 import re
+import socket
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from setproctitle import setproctitle
 
 FLAGS = dict(argument.removeprefix("--").split("=", 1) for argument in sys.argv[1:] if "=" in argument)
 EOS = "<eos>"
@@ -57,9 +61,32 @@ def digest_of(folder: Path) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(folder.glob("*.safetensors")))).hexdigest()
 
 
+class Scheduler:
+    """The child process that generates. The server goes on without it, and what needs it is never answered."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._end, other = socket.socketpair()
+        if os.fork() == 0:
+            self._end.close()
+            setproctitle("sglang::scheduler")
+            while asked := other.recv(1):
+                other.send(asked)
+            os._exit(0)
+        other.close()
+
+    def take_part(self) -> None:
+        """Return when the scheduler did its part."""
+        with self._lock:
+            self._end.send(b"?")
+            if not self._end.recv(1):
+                threading.Event().wait()
+
+
 class Handler(BaseHTTPRequestHandler):
     """SGLang's paths."""
 
+    scheduler: Scheduler
     model: Model
     key: str
     tricks: Path | None
@@ -78,6 +105,7 @@ class Handler(BaseHTTPRequestHandler):
         model = type(self).model
         if self.path == "/model_info":
             return {"weight_version": model.version}
+        self.scheduler.take_part()
         if self.path == "/weights_checker":
             return {"success": True, "ranks": [{"per_gpu_checksum": model.digest}]}
         if self.path == "/update_weights_from_disk":
@@ -115,6 +143,7 @@ def main() -> None:
     """Serve until killed."""
     config = Path(sys.argv[sys.argv.index("--config") + 1]).read_text()
     Handler.key = config.split("api-key:")[1].strip().strip("'\"")
+    Handler.scheduler = Scheduler()
     Handler.model = Model(Path(FLAGS["model-path"]), FLAGS["weight-version"])
     Handler.tricks = Path(os.environ["FAKE_SGLANG"]) if "FAKE_SGLANG" in os.environ else None
     ThreadingHTTPServer((FLAGS["host"], int(FLAGS["port"])), Handler).serve_forever()

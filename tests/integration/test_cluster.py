@@ -1,0 +1,224 @@
+"""Placement on a real Ray cluster of several nodes, whose GPUs Ray believes in: no process here uses one."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+from ray.exceptions import RayError
+from ray.util.placement_group import placement_group_table
+from safetensors.torch import load_file
+
+from configs.errors import UserError
+from configs.schema import Recipe
+from tasks.rollout.samples import SCORED, write_samples
+from tasks.rollout.task import engine_actors
+from tasks.runtime.cluster import actors, ask, find_actor
+from tasks.runtime.files import write_json
+from tasks.runtime.ledger import Run
+from tasks.runtime.placement import Bundle, Layout, place
+from tasks.runtime.reservation import held, reserved, rooms
+from tasks.update.rank import LearnerRank
+from tasks.update.sharing import take_turn
+from tasks.update.task import learner_actors, learner_ranks
+from tests.integration.stand_in import StandIn
+from trainer import tiny_policy
+
+ROOT = Path(__file__).parents[2]
+HEAD = "127.0.0.1"
+NODES = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+PATIENCE = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head and three nodes of eight GPUs."""
+    os.environ["PYTHONPATH"] = str(ROOT)  # Ray's workers import this file
+    head = {"num_cpus": 1, "node_ip_address": HEAD, "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    for address in NODES:
+        made.add_node(num_cpus=4, num_gpus=8, node_ip_address=address)
+    ray.init(address=made.address, log_to_driver=False, logging_level=logging.ERROR)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def run_of(tmp_path: Path, engine: dict[str, Any], learner: dict[str, Any]) -> Run:
+    recipe = {"name": "placed", "engine": engine, "learner": learner}
+    return Run(tmp_path / "runs" / f"run-{time.monotonic_ns()}", Recipe.model_validate(recipe))
+
+
+def stand_ins(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, Any]]]:
+    described = engine_actors(run) | learner_actors(run)
+    return {name: (StandIn, {}, options) for name, (_, _, options) in described.items()}
+
+
+def found(run: Run, layout: Layout) -> dict[str, tuple[str, str, int]]:
+    names = [placed.name for placed in layout.placed]
+    return dict(zip(names, ask([find_actor(run.id, name) for name in names], "place", timeout=PATIENCE), strict=True))
+
+
+def devices_of(places: Mapping[str, tuple[str, str, int]]) -> dict[tuple[str, str], list[str]]:
+    """By kind and node: all GPUs that the actors see, sorted."""
+    seen: dict[tuple[str, str], list[str]] = {}
+    for name, (node, devices, _) in places.items():
+        seen.setdefault((name.split("-")[0], node), []).extend(devices.split(","))
+    return {key: sorted(devices) for key, devices in seen.items()}
+
+
+def test_actors_land_where_the_plan_says_and_come_back_together_when_their_node_is_lost(
+    cluster: Cluster, tmp_path: Path
+):
+    run = run_of(tmp_path, {"gpus": 4}, {"ranks": 6, "gpus": 1})
+    layout = place(run.recipe, rooms())
+    planned = {placed.name: placed.node for placed in layout.placed}
+    with reserved(run.recipe) as seats, actors(run.id, stand_ins(run), seats):
+        places = found(run, layout)
+        nodes = {planned[name]: node for name, (node, _, _) in places.items()}
+        assert {name: nodes[planned[name]] for name in planned} == {name: node for name, (node, _, _) in places.items()}
+        assert len(set(nodes.values())) == len(nodes) == 2
+        seen = devices_of(places)
+        assert [len(seen[key]) for key in (("engine", nodes[0]), ("learner", nodes[0]))] == [4, 4]
+        assert sorted(seen["engine", nodes[0]] + seen["learner", nodes[0]]) == [str(gpu) for gpu in range(8)]
+        assert seen["learner", nodes[1]] == ["0", "1"]
+
+        lost = next(node for node in cluster.worker_nodes if node.node_id == nodes[0])
+        cluster.remove_node(lost, allow_graceful=False)
+        after = wait_until_moved(run, layout, away_from=nodes[0])
+
+        assert after["learner-4"] == places["learner-4"]  # the others were left alone
+        assert len({after[f"learner-{rank}"][0] for rank in range(4)}) == 1
+        moved = {name: place for name, place in after.items() if planned[name] == 0}
+        assert sorted(len(devices) for devices in devices_of(moved).values()) == [4, 4]
+        assert all(len(set(devices)) == 4 for devices in devices_of(moved).values())
+    cluster.add_node(num_cpus=4, num_gpus=8, node_ip_address=lost.node_ip_address)
+
+
+def wait_until_moved(run: Run, layout: Layout, away_from: str) -> dict[str, tuple[str, str, int]]:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            places = found(run, layout)
+        except RayError:
+            time.sleep(0.5)
+            continue
+        if away_from not in {node for node, _, _ in places.values()}:
+            return places
+    raise AssertionError("the actors did not come back")
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    """Ray takes back asynchronously what is no longer held."""
+    deadline = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < deadline, "did not happen within 20 s"
+        time.sleep(0.2)
+
+
+def test_colocated_ranks_see_one_gpu_each_of_the_engine_beside_them(cluster: Cluster, tmp_path: Path):
+    run = run_of(tmp_path, {"count": 2, "gpus": 2, "placement": "colocated"}, {"ranks": 4, "gpus": 1})
+    layout = place(run.recipe, rooms())
+    with reserved(run.recipe) as seats, actors(run.id, stand_ins(run), seats):
+        ranks = [find_actor(run.id, f"learner-{rank}") for rank in range(4)]
+        take_turn(run, ranks, "nvidia")
+
+        places = found(run, layout)
+        for engine in (0, 1):
+            node, devices, _ = places[f"engine-{engine}"]
+            assert len(set(devices.split(","))) == 2
+            beside = [places[f"learner-{rank}"] for rank in (2 * engine, 2 * engine + 1)]
+            assert [(own, device) for own, device, _ in beside] == [(node, device) for device in devices.split(",")]
+        wait_for(lambda: ray.available_resources()["GPU"] == 20)  # the ranks hold none of their own
+
+
+def test_on_several_nodes_processes_are_reached_at_the_address_that_ray_knows_their_node_by(
+    cluster: Cluster, tmp_path: Path
+):
+    run = run_of(tmp_path, {"count": 3, "gpus": 8}, {})
+    with reserved(run.recipe) as seats, actors(run.id, stand_ins(run), seats):
+        engines = [find_actor(run.id, f"engine-{index}") for index in range(3)]
+        assert sorted(ask(engines, "address", timeout=PATIENCE)) == NODES
+
+
+def test_ranks_on_two_nodes_update_as_one_does_and_meet_again_when_one_is_lost(cluster: Cluster, tmp_path: Path):
+    policy = tmp_path / "policy"
+    tiny_policy.build(policy)
+    runs = {count: run_of(tmp_path, {}, {"ranks": count, "cpus": 4, "threads": 1}) for count in (1, 2)}
+    for run in runs.values():
+        for step in (1, 2):
+            write_json(run.step_file(step, "batch.json"), {"scored": [str(scored(run, step))]})
+
+    alone = LearnerRank(runs[1], 0)
+    for step in (1, 2):
+        alone.update(step, str(policy), [str(runs[1].step_file(step, "scored-00.parquet"))])
+
+    run = runs[2]
+    with reserved(run.recipe) as seats, actors(run.id, learner_actors(run), seats):
+        for step in (1, 2):
+            both = learner_ranks(run)
+            (group,) = set(ask(both, "group", timeout=PATIENCE))
+            assert group.split(":")[0] in NODES
+            ask(both, "update", step, str(policy), [str(run.step_file(step, "scored-00.parquet"))], timeout=PATIENCE)
+            if step == 1:
+                ray.kill(both[1], no_restart=False)
+
+    one, two = (load_file(run.weights(2) / "model.safetensors") for run in runs.values())
+    assert max(float((two[name] - one[name]).norm() / one[name].norm()) for name in one) < 1e-5
+
+
+def scored(run: Run, step: int) -> Path:
+    """A batch of two groups of two."""
+    rows: list[dict[str, Any]] = [
+        {
+            "group": group,
+            "prompt_ids": [10 + group, 11],
+            "response_ids": [12 + step, 13 + index],
+            "logprobs": [-4.0, -4.0],
+            "weights_versions": [step - 1, step - 1],
+            "finish_reason": "stop",
+            "reward": float(index),
+            "parts": "{}",
+        }
+        for group in (0, 1)
+        for index in (0, 1)
+    ]
+    path = run.step_file(step, "scored-00.parquet")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_samples(path, rows, SCORED)
+    return path
+
+
+def test_what_the_cluster_never_has_is_refused_at_once(cluster: Cluster):
+    with (
+        pytest.raises(UserError, match=r"need 401 CPU, the cluster has 13"),
+        held([Bundle(0, 1, 0), Bundle(0, 400, 0)]),
+    ):
+        pass
+
+
+def test_what_no_node_has_is_refused_after_a_bounded_wait_and_nothing_is_held(cluster: Cluster):
+    refused = pytest.raises(UserError, match=r"could not place 1 bundles within 2 s.* 0 CPU and 10 GPU on one node")
+    with refused, held([Bundle(0, 0, 10)], timeout=2):
+        pass
+
+    wait_for(lambda: {group["state"] for group in placement_group_table().values()} == {"REMOVED"})
+    wait_for(lambda: ray.available_resources()["GPU"] == 24)
+
+
+def test_what_another_run_holds_is_refused_after_a_bounded_wait(cluster: Cluster):
+    refused = pytest.raises(UserError, match=r"need 16 GPU, .* still has free only 8")
+    with held([Bundle(0, 0, 8)] * 2), refused, held([Bundle(0, 0, 8)] * 2, timeout=2):
+        pass
+
+
+def test_what_asks_for_nothing_runs_without_a_reservation(cluster: Cluster, tmp_path: Path):
+    run = run_of(tmp_path, {}, {})
+    with reserved(run.recipe) as seats, actors(run.id, stand_ins(run), seats):
+        assert seats == {}
+        assert len(found(run, place(run.recipe, rooms()))) == 2

@@ -1,0 +1,163 @@
+"""Which weights a step samples from, and what waits for what: the edges between the tasks that the flow submits."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flows.rl_post as flow
+from configs.schema import Recipe
+from tasks.runtime.ledger import Run
+
+STEPS = 6
+
+
+class Node:
+    """A submitted task: its name, and what it was given."""
+
+    def __init__(self, task: Any, parameters: dict[str, Any]) -> None:
+        self.name, self.parameters = task.name, parameters
+
+    def result(self) -> dict[str, Any]:
+        return {"seconds": 0.0}
+
+    @property
+    def inputs(self) -> Iterator["Node"]:
+        for value in self.parameters.values():
+            yield from (node for node in (value if isinstance(value, list) else [value]) if isinstance(node, Node))
+
+    def comes_after(self, other: "Node") -> bool:
+        return any(node is other or node.comes_after(other) for node in self.inputs)
+
+
+class Graph:
+    """What the flow submitted and committed."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.commits: list[int] = []
+
+    def submit(self, task: Any, **parameters: Any) -> Node:
+        self.nodes.append(Node(task, parameters))
+        return self.nodes[-1]
+
+    def commit(self, run: Run, step: int, metrics: Any) -> None:
+        self.commits.append(step)
+
+    def of(self, name: str, **numbers: int) -> Node:
+        (found,) = (node for node in self.nodes if node.name == name and numbers.items() <= node.parameters.items())
+        return found
+
+
+class Silent:
+    def __init__(self, *_: Any) -> None: ...
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+    def start(self, _: Any) -> None: ...
+    def project(self, _: int) -> None: ...
+    def check(self) -> None: ...
+    def finish(self) -> dict[str, Any]:
+        return {}
+
+
+def submitted(monkeypatch: pytest.MonkeyPatch, staleness: int, committed: list[int]) -> Graph:
+    graph = Graph()
+
+    @contextmanager
+    def nothing(*_: Any) -> Iterator[None]:
+        yield
+
+    for name, value in {
+        "submit": graph.submit,
+        "commit": graph.commit,
+        "committed_steps": lambda run: committed,
+        "step_metrics": lambda *receipts: {},
+        "told": nothing,
+        "actors": nothing,
+        "engine_actors": lambda run: {},
+        "learner_actors": lambda run: {},
+        "Projections": Silent,
+    }.items():
+        monkeypatch.setattr(flow, name, value)
+    recipe = Recipe.model_validate(
+        {
+            "name": "r",
+            "steps": STEPS,
+            "pipeline": {"max_staleness": staleness},
+            "rollout": {"shards": 1},
+            "evaluation": {"every": 2},
+        }
+    )
+    flow._train(Run(Path("r"), recipe), Silent())  # pyright: ignore[reportArgumentType]
+    return graph
+
+
+@pytest.fixture(params=[0, 1, 2])
+def staleness(request: pytest.FixtureRequest) -> int:
+    return request.param
+
+
+def sampled_from(graph: Graph, step: int) -> int:
+    return graph.of("generate rollouts", step=step).parameters["weights"].parameters["version"]
+
+
+def test_a_step_samples_from_the_weights_of_so_many_updates_before_its_own_last(
+    monkeypatch: pytest.MonkeyPatch, staleness: int
+) -> None:
+    graph = submitted(monkeypatch, staleness, committed=[])
+
+    versions = [sampled_from(graph, step) for step in range(1, STEPS + 1)]
+    assert versions == [max(0, step - 1 - staleness) for step in range(1, STEPS + 1)]
+
+
+def test_a_rollout_does_not_wait_for_the_updates_that_it_runs_beside(
+    monkeypatch: pytest.MonkeyPatch, staleness: int
+) -> None:
+    graph = submitted(monkeypatch, staleness, committed=[])
+
+    for step in range(2, STEPS + 1):
+        rollout = graph.of("generate rollouts", step=step)
+        waits_for = [update for update in range(1, step) if rollout.comes_after(graph.of("update policy", step=update))]
+        assert waits_for == list(range(1, step - staleness))
+
+
+def test_engines_keep_their_weights_until_nobody_samples_from_them(
+    monkeypatch: pytest.MonkeyPatch, staleness: int
+) -> None:
+    graph = submitted(monkeypatch, staleness, committed=[])
+
+    for step in range(1, STEPS + 1):
+        replaced_by = sampled_from(graph, step) + 1
+        assert graph.of("publish weights", version=replaced_by).comes_after(graph.of("generate rollouts", step=step))
+    for version in range(0, STEPS, 2):
+        assert graph.of("publish weights", version=version + 1).comes_after(graph.of("evaluate", version=version))
+
+
+def test_updates_go_one_after_the_other(monkeypatch: pytest.MonkeyPatch, staleness: int) -> None:
+    graph = submitted(monkeypatch, staleness, committed=[])
+
+    for step in range(2, STEPS + 1):
+        assert graph.of("update policy", step=step).comes_after(graph.of("update policy", step=step - 1))
+
+
+def test_every_step_is_committed_once_in_order(monkeypatch: pytest.MonkeyPatch, staleness: int) -> None:
+    assert submitted(monkeypatch, staleness, committed=[]).commits == list(range(STEPS + 1))
+
+
+def test_a_resumed_run_samples_from_the_same_weights(monkeypatch: pytest.MonkeyPatch, staleness: int) -> None:
+    graph = submitted(monkeypatch, staleness, committed=[0, 1, 2, 3])
+
+    versions = [sampled_from(graph, step) for step in range(4, STEPS + 1)]
+    assert versions == [max(0, step - 1 - staleness) for step in range(4, STEPS + 1)]
+    assert graph.commits[-3:] == [4, 5, 6]
+
+
+def test_a_finished_run_that_is_resumed_does_nothing_new(monkeypatch: pytest.MonkeyPatch, staleness: int) -> None:
+    graph = submitted(monkeypatch, staleness, committed=list(range(STEPS + 1)))
+
+    assert max(graph.commits) == STEPS
+    assert all(node.parameters["step"] <= STEPS for node in graph.nodes if node.name == "generate rollouts")
