@@ -42,10 +42,10 @@ class _InterruptibleRayTaskRunner(RayTaskRunner[Any]):
 
 def ray_task_runner() -> Any:
     """Return Prefect's task runner on Ray: the cluster that RAY_ADDRESS names, or a local one for the flow's time."""
-    return _InterruptibleRayTaskRunner(
-        init_kwargs={"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-        | shipped_code(os.environ)
-    )
+    # With no address, Ray would join whatever was started last on this machine, or wait for it if it is gone.
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    return _InterruptibleRayTaskRunner(init_kwargs={"address": address} | quiet | shipped_code(os.environ))
 
 
 def offered() -> Mapping[str, float]:

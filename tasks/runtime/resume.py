@@ -19,6 +19,7 @@ MAY_CHANGE = (
     "evaluation.every",
     "tracking.*",
     "engine.*",
+    "weight_sync.*",
     "learner.cpus",
     "learner.gpus",
     "learner.threads",

@@ -54,11 +54,11 @@ def damaged_weights(folder: Path) -> str | None:
 
 
 def _weights(run: Run) -> Iterator[str]:
-    """The engines' last weights and the first ones must be there; those in between go when they are not needed."""
-    committed = committed_steps(run)
+    """The first weights must be there, and the last ones if they were stored; others go when they are not needed."""
     kept = set(numbered(run.root / "weights"))
+    committed = committed_steps(run)
     for version in sorted({0, committed[-1]} if committed else set()):
-        if version not in kept:
+        if version not in kept and run.recipe.stores_weights(version):
             yield f"weights/{version:06d} is missing"
     for version in sorted(kept):
         if problem := damaged_weights(run.weights(version)):

@@ -40,7 +40,7 @@ def test_without_a_cluster_processes_listen_on_loopback():
 
 def test_an_address_is_that_of_an_interface_or_of_none():
     assert interface_of(LOOPBACK) == "lo"
-    assert interface_of("192.0.2.1") is None  # reserved for documentation, so nobody's
+    assert interface_of("203.0.113.1") is None  # reserved for documentation, so nobody's
 
 
 def test_eight_processes_that_ask_at_once_get_eight_ports():
