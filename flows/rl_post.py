@@ -38,6 +38,7 @@ from tasks.runtime.ledger import (
 from tasks.runtime.lock import Lock, hold
 from tasks.runtime.metrics import step_metrics
 from tasks.runtime.preflight import check_nodes
+from tasks.runtime.reservation import reserved
 from tasks.runtime.resume import changed_recipe, go_on
 from tasks.update.task import cold_start, learner_actors, update_policy
 
@@ -58,7 +59,12 @@ def rl_post(recipe: str = "r1", overrides: list[str] | None = None, resume: str 
 
 
 def _train(run: Run, lock: Lock) -> dict[str, Any]:
-    with told(run), Projections(run) as projections, actors(run.id, engine_actors(run) | learner_actors(run)):
+    with (
+        told(run),
+        Projections(run) as projections,
+        reserved(run.recipe) as seats,
+        actors(run.id, engine_actors(run) | learner_actors(run), seats),
+    ):
         dataset = submit(prepare_dataset, run=run)
         policy = submit(cold_start, run=run, dataset=dataset)
         engines = submit(start_engines, run=run, dataset=dataset)
@@ -117,7 +123,10 @@ def _submit_step(
 ) -> Step:
     """Submit a step: its samples come from published weights, its update goes on from the step before."""
     scored = _sample(run, number, dataset, published.weights, before.scored)
-    update = submit(update_policy, run=run, step=number, policy=policy, before=before.update, scored=scored)
+    # Engines that share the learner's GPUs give their memory up for it, once they have answered the evaluation.
+    evaluation = published.evaluation if run.recipe.engine.colocated else None
+    after = {"before": before.update, "scored": scored, "evaluation": evaluation}
+    update = submit(update_policy, run=run, step=number, policy=policy, **after)
     return Step(number, update, scored)
 
 

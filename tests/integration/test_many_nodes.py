@@ -46,9 +46,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     """A head and two nodes, any two of which could hold all."""
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "node_ip_address": "127.0.0.1"})
-    for address in ("127.0.0.2", "127.0.0.3"):
-        made.add_node(num_cpus=2, node_ip_address=address)
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    for _ in range(2):
+        made.add_node(num_cpus=2)
     yield made
     ray.shutdown()
     made.shutdown()

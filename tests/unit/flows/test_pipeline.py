@@ -64,7 +64,9 @@ class Silent:
         return {}
 
 
-def submitted(monkeypatch: pytest.MonkeyPatch, staleness: int, committed: list[int]) -> Graph:
+def submitted(
+    monkeypatch: pytest.MonkeyPatch, staleness: int, committed: list[int], **sections: dict[str, Any]
+) -> Graph:
     graph = Graph()
 
     @contextmanager
@@ -78,6 +80,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch, staleness: int, committed: list[i
         "step_metrics": lambda *receipts: {},
         "told": nothing,
         "actors": nothing,
+        "reserved": nothing,
         "engine_actors": lambda run: {},
         "learner_actors": lambda run: {},
         "Projections": Silent,
@@ -90,6 +93,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch, staleness: int, committed: list[i
             "pipeline": {"max_staleness": staleness},
             "rollout": {"shards": 1},
             "evaluation": {"every": 2},
+            **sections,
         }
     )
     flow._train(Run(Path("r"), recipe), Silent())  # pyright: ignore[reportArgumentType]
@@ -161,3 +165,13 @@ def test_a_finished_run_that_is_resumed_does_nothing_new(monkeypatch: pytest.Mon
 
     assert max(graph.commits) == STEPS
     assert all(node.parameters["step"] <= STEPS for node in graph.nodes if node.name == "generate rollouts")
+
+
+def test_a_learner_on_the_engines_gpus_waits_until_they_have_answered_the_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = {"engine": {"gpus": 1, "placement": "colocated"}, "learner": {"gpus": 1}}
+    graph = submitted(monkeypatch, 0, [], **shared)
+
+    for version in range(0, STEPS, 2):
+        assert graph.of("update policy", step=version + 1).comes_after(graph.of("evaluate", version=version))
