@@ -194,6 +194,7 @@ def test_the_same_recipe_killed_and_resumed_gives_the_same_bits(undisturbed: Hom
     assert [p.step for p in client.get_metric_history(found.info.run_id, "reward/mean")] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_weights_from_memory_and_an_engine_that_is_lost_with_them_give_the_same_bits(
     undisturbed: Home, new_home
 ) -> None:

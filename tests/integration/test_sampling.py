@@ -24,6 +24,8 @@ from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
 from tasks.runtime.verify import verify
 from trainer.algorithm.dynamic_sampling import NothingToLearn
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 STEPS, GROUPS, SHARDS = 3, 4, 2
 LOW, HIGH = 0.1, 0.9

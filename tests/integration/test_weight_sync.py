@@ -15,6 +15,8 @@ from tasks.rollout.client import TORN, Endpoint, EngineClient, Response, Weights
 from tasks.rollout.engine import Engine
 from trainer.tiny_policy import VOCABULARY
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [[4, 11, 12, 13, 5], [4, 20, 21], [7]]
 WAYS = ["broadcast", "tensors"]
 BUCKET = 1_000_000  # Bytes: several buckets.
