@@ -39,6 +39,7 @@ class Home:
                 env=self._marked.environment,
                 stdout=output,
                 stderr=output,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where a shell runs us with &
             )
 
     @property

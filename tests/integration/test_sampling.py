@@ -24,8 +24,6 @@ from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
 from tasks.runtime.verify import verify
 from trainer.algorithm.dynamic_sampling import NothingToLearn
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 STEPS, GROUPS, SHARDS = 3, 4, 2
 LOW, HIGH = 0.1, 0.9
@@ -41,7 +39,7 @@ RECIPE = [
     "learner.checkpoint_every=2",
 ]
 
-pytestmark = pytest.mark.usefixtures("prefect_server")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect_server")]
 
 
 @pytest.fixture(scope="module", autouse=True)
