@@ -153,7 +153,7 @@ def test_on_several_nodes_processes_are_reached_at_the_address_that_ray_knows_th
 
 @retry(retry=retry_if_exception_type(RayError), wait=wait_fixed(2.0), stop=stop_after_attempt(5), reraise=True)
 def met(run: Run) -> list[Any]:
-    """Return the ranks in one group. Ray may start an actor again for a node that was lost before: a task is retried."""
+    """Return the ranks in one group. One that was killed may answer once more before it is gone: a task is retried."""
     return learner_ranks(run)
 
 
