@@ -10,7 +10,6 @@ micro-batch. Each measurement is a process of its own, and the variants take tur
 import argparse
 import json
 import os
-import platform
 import random
 import re
 import statistics
@@ -31,7 +30,7 @@ from transformers import AutoModelForCausalLM
 
 from configs.schema import Model
 from tasks.runtime.ledger import home
-from tasks.runtime.tracking import git_commit
+from tasks.runtime.tracking import provenance
 from trainer import policy
 from trainer.batches import collate
 from trainer.packing import PromptResponse
@@ -61,8 +60,7 @@ def main() -> None:
             print(name, runs[name][-1], flush=True)
     report = {
         "command": " ".join(["python", *sys.argv]),
-        "commit": git_commit(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        **provenance(),
         "load": os.getloadavg()[2],
         "runs": runs,
         "summary": {name: summary(measured) for name, measured in runs.items()},

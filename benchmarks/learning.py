@@ -8,8 +8,6 @@ Writes benchmarks/<recipe>.json (machine, command, numbers), .md (a table) and .
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import time
@@ -20,7 +18,7 @@ from flows.curves import ACCURACIES, draw_curves
 from tasks.evaluate.statistics import Outcomes, paired_difference, with_interval
 from tasks.rollout.samples import read_samples
 from tasks.runtime.ledger import Run, committed_steps, home, open_run, read_commit
-from tasks.runtime.tracking import git_commit
+from tasks.runtime.tracking import provenance
 
 HERE = Path(__file__).parent
 
@@ -34,8 +32,7 @@ def main() -> None:
     results = [measure(arguments.recipe, seed, arguments.overrides) for seed in arguments.seeds]
     report = {
         "command": " ".join(["python", *sys.argv]),
-        "commit": git_commit(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        **provenance(),
         "runs": results,
     }
     target = HERE / arguments.recipe

@@ -10,7 +10,6 @@ benchmarks/overhead.json and overhead.md.
 
 import argparse
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from typing import Any
 from tasks.runtime.files import read_json, write_json
 from tasks.runtime.ledger import Run, committed_steps, home, open_run, read_commit
 from tasks.runtime.lock import hold
-from tasks.runtime.tracking import git_commit
+from tasks.runtime.tracking import provenance
 
 OUT = Path(__file__).with_suffix(".json")
 HOOK = Path(__file__).parent / "overhead_hook"
@@ -45,8 +44,7 @@ def main() -> None:
     ]
     report = {
         "command": " ".join(["python -m benchmarks.overhead", *sys.argv[1:]]),
-        "commit": git_commit(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        **provenance(),
         "recipe": arguments.recipe,
         "runs": runs,
     }

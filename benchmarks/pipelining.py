@@ -6,14 +6,12 @@ staleness 0. Writes benchmarks/pipelining.json and .md.
 """
 
 import json
-import os
-import platform
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.learning import measure
-from tasks.runtime.tracking import git_commit
+from tasks.runtime.tracking import provenance
 
 OUT = Path(__file__).with_suffix(".json")
 STEPS = 24
@@ -30,8 +28,7 @@ def main() -> None:
     seconds = {staleness: result["seconds"] for staleness, result in found.items()}
     report = {
         "command": "python -m benchmarks.pipelining",
-        "commit": git_commit(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        **provenance(),
         "seconds_a_step": seconds,
         "rollout_seconds": rollout,
         "update_seconds": update,

@@ -6,8 +6,6 @@ with a fake engine. Writes benchmarks/recovery.json and recovery.md.
 """
 
 import argparse
-import os
-import platform
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 
 from tasks.runtime.files import read_json, write_json
 from tasks.runtime.ledger import Run
-from tasks.runtime.tracking import git_commit
+from tasks.runtime.tracking import provenance
 from tests.faults.faults import Fault
 from tests.faults.harness import Harness, Outcome
 from tests.faults.results import differences
@@ -44,8 +42,7 @@ def main() -> None:
         ]
     report = {
         "command": "python -m benchmarks.recovery",
-        "commit": git_commit(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        **provenance(),
         "update_seconds": median(update_seconds(undisturbed.run)),
         "learner": learners,
         "engine": engines,

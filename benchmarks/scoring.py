@@ -9,8 +9,6 @@ Writes benchmarks/scoring-<what>.json (machine, command, numbers) and .md (a tab
 import argparse
 import json
 import logging
-import os
-import platform
 import random
 import time
 from collections import Counter
@@ -25,7 +23,7 @@ from configs.reward import Reward
 from tasks.dataset.question import Question
 from tasks.reward.sample import Answered
 from tasks.reward.scorer import Scorer
-from tasks.runtime.tracking import git_commit
+from tasks.runtime.tracking import provenance
 
 HERE = Path(__file__).parent
 PAIRS = 5200
@@ -50,8 +48,7 @@ def main() -> None:
     measured, table = {"speed": speed, "agreement": agreement}[what]()
     report = {
         "command": f"python -m benchmarks.scoring {what}",
-        "commit": git_commit(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        **provenance(),
         **measured,
     }
     target = HERE / f"scoring-{what}"

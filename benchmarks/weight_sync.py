@@ -10,7 +10,6 @@ after one turn that does not count. Writes benchmarks/weight_sync.json (machine,
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from configs.schema import Engine as EngineSettings
 from configs.schema import Model, Recipe
 from tasks.rollout.engine import Engine
 from tasks.runtime.ledger import home
-from tasks.runtime.tracking import git_commit
+from tasks.runtime.tracking import provenance
 from tasks.update.weight_sync import Sender
 from trainer import policy
 from trainer.export import Export
@@ -42,8 +41,7 @@ def main() -> None:
     arguments = parser.parse_args()
     report = {
         "command": " ".join(["python", *sys.argv]),
-        "commit": git_commit(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        **provenance(),
         "load": os.getloadavg()[2],
         "bucket_bytes": Recipe(name="benchmark").weight_sync.bucket_bytes,
         "models": {name: measure(name, arguments.repeats) for name in MODELS},

@@ -260,9 +260,8 @@ class Recipe(Section):
         Out of memory engines get every version; written are the first and the last one, those with a checkpoint, and
         those that are evaluated, while the learner goes on: an engine that is lost then starts from them.
         """
-        return (
-            self.weight_sync.via == "disk"
-            or version in (0, self.steps)
-            or version % self.learner.checkpoint_every == 0
-            or version % self.evaluation.every == 0
-        )
+        return self.weight_sync.via == "disk" or version % self.learner.checkpoint_every == 0 or self.evaluates(version)
+
+    def evaluates(self, version: int) -> bool:
+        """Tell whether a weights version is evaluated: every so many steps, and the first and the last one."""
+        return version % self.evaluation.every == 0 or version == self.steps

@@ -150,7 +150,7 @@ def _publish(run: Run, step: Step, dataset: Call[Receipt], after: list[Call[Rece
     """Submit the publication of a step's weights, and their evaluation if it is due."""
     version = step.number
     weights = submit(publish_weights, run=run, version=version, after=[step.update, *after])
-    due = version % run.recipe.evaluation.every == 0 or version == run.recipe.steps
+    due = run.recipe.evaluates(version)
     evaluation = submit(evaluate, run=run, version=version, dataset=dataset, weights=weights) if due else None
     return Published(step, weights, evaluation)
 

@@ -185,19 +185,18 @@ class _Work:
         request, client = self._requests[number], engine.client()
         with self._changed:
             self._with[number] = client
+        lost: EngineUnavailable | None = None
         try:
             responses = client.generate(request.prompts, request.seeds, temperature, request.max_tokens, request.ids)
             self._keep(number, responses)
         except EngineUnavailable as error:
-            self._leave(number, again=True)
-            engine.lost(client, error)
-        except BaseException:
-            self._leave(number)
-            raise
-        else:
-            self._leave(number)
+            lost = error
+        finally:
+            self._leave(number, again=lost is not None)
+        if lost:
+            engine.lost(client, lost)
 
-    def _leave(self, number: int, again: bool = False) -> None:
+    def _leave(self, number: int, again: bool) -> None:
         """Note that no engine has a request any more, and whether it is to be asked again, at one moment."""
         with self._changed:
             del self._with[number]

@@ -83,11 +83,10 @@ def roll_out(
         StaleWeights: if a response comes from another version.
     """
     requests = [unfinished for part in _parts(rows, 1 if wanted else TOGETHER) if (unfinished := _unfinished(part))]
-    done = len({row["group"] for row in rows}) - len({row["group"] for part in requests for row in part})
     answers = fleet.generate(
         [_request(part, sampling.max_tokens) for part in requests],
         sampling.temperature,
-        wanted=max(wanted - done, 0) if wanted else len(requests),
+        wanted=max(wanted - len(finished_groups(rows)), 0) if wanted else len(requests),
     )
     grown = {
         (row["group"], row["index"]): _grown(row, response, version, tokenizer, sampling.max_tokens)

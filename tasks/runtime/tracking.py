@@ -7,6 +7,7 @@ resume, once: the run's `committed` tag tells how far MLflow is. A tracker that 
 import logging
 import math
 import os
+import platform
 import re
 import subprocess
 from collections.abc import Callable, Iterable
@@ -206,6 +207,12 @@ def git_commit() -> str:
     with suppress(OSError, subprocess.TimeoutExpired):
         return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or "unknown"
     return "unknown"
+
+
+def provenance() -> dict[str, str]:
+    """Return where a measurement comes from: the `commit` of the code, and the `machine` in words."""
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    return {"commit": git_commit(), "machine": machine}
 
 
 def _changes(run: Run) -> dict[str, str]:

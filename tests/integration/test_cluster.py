@@ -17,7 +17,6 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 
 from configs.errors import UserError
 from configs.schema import Recipe
-from tasks.rollout.samples import SCORED, write_samples
 from tasks.rollout.task import engine_actors
 from tasks.runtime.cluster import actors, ask, find_actor
 from tasks.runtime.files import write_json
@@ -28,6 +27,7 @@ from tasks.update.rank import LearnerRank
 from tasks.update.sharing import take_turn
 from tasks.update.task import learner_actors, learner_ranks
 from tests.integration.stand_in import StandIn
+from tests.scored import scored
 from trainer import tiny_policy
 
 pytestmark = pytest.mark.slow
@@ -181,28 +181,6 @@ def test_ranks_on_two_nodes_update_as_one_does_and_meet_again_when_one_is_lost(c
 
     one, two = (load_file(run.weights(2) / "model.safetensors") for run in runs.values())
     assert max(float((two[name] - one[name]).norm() / one[name].norm()) for name in one) < 1e-5
-
-
-def scored(run: Run, step: int) -> Path:
-    """A batch of two groups of two."""
-    rows: list[dict[str, Any]] = [
-        {
-            "group": group,
-            "prompt_ids": [10 + group, 11],
-            "response_ids": [12 + step, 13 + index],
-            "logprobs": [-4.0, -4.0],
-            "weights_versions": [step - 1, step - 1],
-            "finish_reason": "stop",
-            "reward": float(index),
-            "parts": "{}",
-        }
-        for group in (0, 1)
-        for index in (0, 1)
-    ]
-    path = run.step_file(step, "scored-00.parquet")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_samples(path, rows, SCORED)
-    return path
 
 
 def test_what_the_cluster_never_has_is_refused_at_once(cluster: Cluster):

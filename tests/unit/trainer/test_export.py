@@ -11,7 +11,7 @@ from torch.multiprocessing.spawn import start_processes
 from transformers import PreTrainedModel, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from configs.learner import Lora
-from tests.unit.trainer.tiny import tiny_config
+from tests.unit.trainer.tiny import SIZES, tiny_config
 from trainer import blocks, lora, policy
 from trainer.export import Export, IncompleteExport, buckets, check_complete
 from trainer.policy import Policy
@@ -25,11 +25,7 @@ def moe() -> PreTrainedModel:
     """Its experts are one tensor in memory and one tensor each on disk."""
     config = Qwen3MoeConfig(
         vocab_size=WORDS,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
+        **SIZES,
         num_experts=4,
         num_experts_per_tok=2,
         moe_intermediate_size=8,

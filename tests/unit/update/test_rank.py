@@ -1,7 +1,6 @@
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -9,12 +8,12 @@ from safetensors.torch import load_file
 
 from configs.schema import Recipe
 from tasks.rollout.client import Endpoint, WeightsNotUpdated
-from tasks.rollout.samples import SCORED, write_samples
 from tasks.runtime.events import read_events
 from tasks.runtime.files import sha256, write_json
 from tasks.runtime.ledger import Run, commit
 from tasks.update import weight_sync
 from tasks.update.rank import LearnerRank, training_samples
+from tests.scored import scored
 from trainer import checkpoint, tiny_policy
 from trainer.export import Export, Named
 from trainer.learner import Learner
@@ -34,28 +33,6 @@ def run(tmp_path: Path) -> Run:
     for step in (1, 2, 3):
         write_json(run.step_file(step, "batch.json"), {"scored": [str(scored(run, step))]})
     return run
-
-
-def scored(run: Run, step: int) -> Path:
-    """A batch of two groups of two."""
-    rows: list[dict[str, Any]] = [
-        {
-            "group": group,
-            "prompt_ids": [10 + group, 11],
-            "response_ids": [12 + step, 13 + index],
-            "logprobs": [-4.0, -4.0],
-            "weights_versions": [step - 1, step - 1],
-            "finish_reason": "length" if index else "stop",
-            "reward": float(index),
-            "parts": '{"accuracy": 0.5}' if index else "{}",
-        }
-        for group in (0, 1)
-        for index in (0, 1)
-    ]
-    path = run.step_file(step, "scored-00.parquet")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_samples(path, rows, SCORED)
-    return path
 
 
 def update(rank: LearnerRank, run: Run, step: int, policy_dir: str) -> str:
