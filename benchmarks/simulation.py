@@ -13,7 +13,6 @@ Writes benchmarks/simulation.json, .md and .png.
 
 import argparse
 import json
-import os
 import random
 import threading
 import time
@@ -35,6 +34,7 @@ from tasks.rollout.client import EngineClient, Response
 from tasks.rollout.fleet import Fleet
 from tasks.rollout.samples import Row
 from tasks.rollout.shard import Sampling, roll_out
+from tasks.runtime.tracking import provenance
 from trainer.tiny_policy import build_tokenizer
 
 OUT = Path(__file__).with_suffix(".json")
@@ -245,8 +245,7 @@ def main() -> None:
             for policy in POLICIES:
                 bar.update(task, description=f"{count} engines, {policy}")
                 results.append(measure(count, policy, lambda: bar.advance(task)))
-    machine = f"{os.cpu_count()} cores"
-    OUT.write_text(json.dumps({"machine": machine, "results": [asdict(one) for one in results]}, indent=1) + "\n")
+    OUT.write_text(json.dumps({**provenance(), "results": [asdict(one) for one in results]}, indent=1) + "\n")
     OUT.with_suffix(".md").write_text(report(results))
     draw(results).savefig(OUT.with_suffix(".png"), dpi=110)
     print(report(results))

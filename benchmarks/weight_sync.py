@@ -60,7 +60,8 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     export = Export(learner, None)
     sizes = [tensor.nbytes for _, tensor in export.described()]
     with tempfile.TemporaryDirectory() as scratch:
-        engine = Engine(0, EngineSettings(max_total_tokens=2048), model, Path(scratch), "cpu", seed=0)
+        recipe = Recipe(name="benchmark", model=model, engine=EngineSettings(max_total_tokens=2048))
+        engine = Engine(0, recipe, Path(scratch), "cpu")
         senders = {via: Sender(Recipe(name="benchmark", weight_sync={"via": via})) for via in WAYS[1:]}  # pyright: ignore[reportArgumentType]
 
         def by_disk(version: int) -> None:

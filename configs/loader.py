@@ -13,6 +13,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from configs.addresses import without_user
 from configs.errors import UserError
 from configs.schema import Recipe
 
@@ -39,10 +40,18 @@ def load_recipe(name: str, overrides: Sequence[str] = (), gpus: int = 0) -> Reci
     tree = _choose_scale(tree, gpus, path)
     for keys, value in chosen:
         tree = _put(tree, keys, value)
-    try:
-        return Recipe.model_validate(tree)
-    except ValidationError as error:
-        raise UserError(_explain(error, path)) from None
+    return _validated(tree, path)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe as `dump_yaml` wrote it, its scale long chosen.
+
+    Raises:
+        UserError: names the file and what is wrong with it.
+    """
+    if not path.is_file():
+        raise UserError(f"{path} is missing")
+    return _validated(_read(path), path)
 
 
 def find_recipe(name: str) -> Path:
@@ -130,6 +139,13 @@ def _choose_scale(tree: Tree, gpus: int, path: Path) -> Tree:
         raise UserError(f"{path}: scale {wanted!r} is not one of auto, {', '.join(scales)}")
     settings = {key: value for key, value in scales[wanted].items() if key != "gpus"}
     return _merge(tree, settings) | {"scale": wanted}
+
+
+def _validated(tree: Tree, path: Path) -> Recipe:
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        raise UserError(without_user(_explain(error, path))) from None
 
 
 def _explain(error: ValidationError, path: Path) -> str:

@@ -101,7 +101,8 @@ class WeightSync(Section):
         default="disk",
         description="How new weights reach running engines. `disk`: through the run directory, every version; "
         "`broadcast`: from the learner's memory to all engines at once, by NCCL, RCCL or, on CPUs, gloo; `tensors`: "
-        "through the shared memory of the one machine that learner and engines run on.",
+        "through the shared memory of each node, to the engines of the nodes that have a learner rank. From memory, "
+        "each rank keeps its shards of the last pipeline.max_staleness versions on its host.",
     )
     bucket_bytes: Positive = Field(
         default=512 * 2**20,
@@ -120,7 +121,8 @@ class Evaluation(Section):
 
 class Tracking(Section):
     uri: str | None = Field(
-        default=None, description="MLflow tracking URI; none means MLFLOW_TRACKING_URI or a local sqlite file."
+        default=None,
+        description="MLflow tracking URI, without a password; none means MLFLOW_TRACKING_URI or a local sqlite file.",
     )
     experiment: str = Field(default="rl-post", description="MLflow experiment.")
     table_every: Positive = Field(default=20, description="Steps between tables of samples.")
@@ -133,6 +135,11 @@ class Recipe(Section):
     steps: Positive = Field(default=60, description="Policy updates.")
     scale: str = Field(
         default="fixed", description="The entry of `scales` that was chosen, or `fixed` where the recipe has none."
+    )
+    accelerator_type: str | None = Field(
+        default=None,
+        description="Which GPUs of a cluster that has several types: Ray's name of them, such as H100. None takes the "
+        "only type there is.",
     )
     model: Model = Model()
     data: Data = Data()
@@ -212,12 +219,10 @@ class Recipe(Section):
             raise ValueError(
                 f"algorithm.filters.max_lag ({limit}) would drop every sample of pipeline.max_staleness {staleness}"
             )
-        if self.weight_sync.via != "disk" and (staleness or self.engine.colocated):
-            ahead = f"pipeline.max_staleness {staleness} is ahead of the weights that are due"
-            turns = "engine.placement colocated can't while engines have its memory"
+        if self.weight_sync.via == "broadcast" and self.engine.colocated:
             raise ValueError(
-                f"weight_sync.via {self.weight_sync.via} has the learner send what it holds, which with "
-                f"{ahead if staleness else turns}: set weight_sync.via to disk"
+                "weight_sync.via broadcast needs a process group of learner and engines, in which NCCL and RCCL allow "
+                "one rank a GPU, but engine.placement colocated has them share GPUs: set weight_sync.via to tensors"
             )
         for name, descent in {"optimizer": self.optimizer, "critic": self.critic}.items():
             if descent.schedule != "constant" and descent.warmup_steps >= self.steps:
@@ -254,13 +259,22 @@ class Recipe(Section):
                     )
         return self
 
+    @property
+    def versions_kept(self) -> int:
+        """Versions before its own that the learner keeps in memory, since engines may still need them from there."""
+        return 0 if self.weight_sync.via == "disk" else self.pipeline.max_staleness
+
     def stores_weights(self, version: int) -> bool:
         """Tell whether a weights version is written to disk even if nothing goes wrong.
 
         Out of memory engines get every version; written are the first and the last one, those with a checkpoint, and
         those that are evaluated, while the learner goes on: an engine that is lost then starts from them.
         """
-        return self.weight_sync.via == "disk" or version % self.learner.checkpoint_every == 0 or self.evaluates(version)
+        return self.weight_sync.via == "disk" or self.checkpoints(version) or self.evaluates(version)
+
+    def checkpoints(self, version: int) -> bool:
+        """Tell whether the learner's whole state is written at a version: every so many steps, and the last one."""
+        return version % self.learner.checkpoint_every == 0 or version == self.steps
 
     def evaluates(self, version: int) -> bool:
         """Tell whether a weights version is evaluated: every so many steps, and the first and the last one."""

@@ -1,13 +1,13 @@
 """What every part of a recipe is made of."""
 
-import re
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from configs.addresses import holds_user
+
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[int, Field(gt=0)]
-_PASSWORD = re.compile(r"\w[\w+.-]*://[^/?#]*@")
 
 
 class Section(BaseModel):
@@ -19,6 +19,17 @@ class Section(BaseModel):
     def keeps_no_password(self) -> Self:
         """Refuse an address with a password in it: recipes are stored, logged and shown as they are."""
         for name, value in self:
-            if isinstance(value, str) and _PASSWORD.match(value):
-                raise ValueError(f"the address in {name} holds a user name or password: give them by the environment")
+            if _holds_user(value):
+                raise ValueError(
+                    f"the address in {name} holds a user name or password: give them by the environment, those of "
+                    "MLflow by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+                )
         return self
+
+
+def _holds_user(value: object) -> bool:
+    """Tell it of a setting, and of what is in it; a section in it looks after itself."""
+    if isinstance(value, str):
+        return holds_user(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(map(_holds_user, inner))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 
+from configs.addresses import holds_user
 from configs.errors import UserError
 from configs.loader import load_recipe
 from configs.schema import Recipe
@@ -23,7 +24,8 @@ def check_before_start(name: str, overrides: Sequence[str], resume: str | None) 
 
     Raises:
         UserError: a recipe or a dataset with a mistake, a run that is not there, is being run or can't go on so, a
-            directory that can't be written, a Prefect server that doesn't answer, or no SGLang.
+            directory that can't be written, a Prefect server that doesn't answer or whose address holds a password, or
+            no SGLang.
     """
     recipe = _resumed(resume, overrides) if resume else load_recipe(name, overrides, gpus=local_gpus())
     check(recipe.data)
@@ -92,6 +94,11 @@ def _check_prefect_server() -> None:
     from prefect.settings import get_current_settings
 
     url = get_current_settings().api.url
+    if url and holds_user(url):
+        raise UserError(
+            "PREFECT_API_URL holds a user name or password, and Prefect shows and logs it: give them by "
+            "PREFECT_API_AUTH_STRING, as user:password"
+        )
     if url:
         try:
             httpx.get(f"{url}/health", timeout=10.0).raise_for_status()

@@ -60,7 +60,7 @@ def runs() -> None:
 
 @app.command()
 def show(name: Run) -> None:
-    """Tell a run's story: its steps, and every retry, crash, restart, change and resume."""
+    """Tell a run's story: its best weights, its steps, and every retry, crash, restart, change and resume."""
     from flows.runs import tell
     from tasks.runtime.ledger import home, open_run
 
@@ -70,10 +70,13 @@ def show(name: Run) -> None:
 @app.command()
 def verify(name: Run) -> None:
     """Check a run's files against the hashes that were committed. Exit code 1 if one is damaged, missing or foreign."""
+    from flows.runs import state
     from tasks.runtime.ledger import committed_steps, home, open_run
     from tasks.runtime.verify import verify as problems_of
 
     checked = open_run(home(), name)
+    if state(checked) == "running":
+        console.print(f"{checked.id} is being run: what changes meanwhile may be named as a problem", soft_wrap=True)
     problems = problems_of(checked)
     for problem in problems:
         console.print(problem, markup=False, highlight=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from rich.table import Table
 from configs.loader import dump_yaml
 from configs.schema import Recipe
 from tasks.rollout.server import launch_spec
+from tasks.runtime.accelerator import TYPE, gpu_type
 from tasks.runtime.cluster import needed
 from tasks.runtime.devices import device_environment
 from tasks.runtime.machines import GPUS, Cluster
@@ -20,6 +21,7 @@ from tasks.runtime.memory import (
     Demand,
     cached_tokens,
     engine_demand,
+    kept_demand,
     learner_demand,
     publication_demand,
     shared_demand,
@@ -29,6 +31,7 @@ from tasks.runtime.ports import LOOPBACK
 from tasks.update.environment import learner_environment
 from tasks.update.sharing import sharing_environment
 from trainer.model_shape import ModelShape, model_shape
+from trainer.quantisation import untrainable
 
 GIB = 2**30
 USUAL_HOST_MEMORY = 2048 * GIB
@@ -71,14 +74,17 @@ def launch_plan(recipe: Recipe, cluster: Cluster) -> LaunchPlan:
     """Derive the plan; a pure function of recipe and cluster.
 
     Raises:
-        UserError: the cluster has not enough GPUs, or the model's size is not known.
+        UserError: the cluster has not enough GPUs, or others than the recipe's, or the model's size is not known.
     """
+    if cluster.kind:
+        gpu_type(recipe.accelerator_type, {f"{TYPE}{GPUS[cluster.kind].ray_type}": cluster.nodes})
     shape = model_shape(recipe.model.path)
     gpu_memory = GPUS[cluster.kind].memory if cluster.kind else None
     layout = place(recipe, rooms_of(cluster))
     processes = [_process(recipe, cluster, shape, placed) for placed in layout.placed]
     shared = shared_demand(recipe, shape, gpu_memory) if gpu_memory and recipe.engine.colocated else {}
-    host_memory = publication_demand(shape)
+    nodes = [placed.node for placed in layout.placed if placed.kind == "learner"]
+    host_memory = publication_demand(shape) + nodes.count(nodes[0]) * kept_demand(recipe, shape)
     return LaunchPlan(
         cluster=cluster,
         processes=processes,
@@ -86,7 +92,10 @@ def launch_plan(recipe: Recipe, cluster: Cluster) -> LaunchPlan:
         shared=shared,
         cached_tokens=cached_tokens(recipe, shape, gpu_memory) if gpu_memory and recipe.engine.gpus else None,
         host_memory=host_memory,
-        problems=_problems(processes, shared, cluster, gpu_memory, host_memory),
+        problems=[
+            *([untrainable(recipe.model.path, shape.quantisation)] if shape.quantisation else []),
+            *_problems(processes, shared, cluster, gpu_memory, host_memory),
+        ],
     )
 
 
@@ -115,7 +124,10 @@ def show(recipe: Recipe, plan: LaunchPlan, console: Console) -> None:
     console.print(
         f"needs {needs['CPU']:g} CPU, {needs['GPU']:g} GPU, and about {needs['memory'] / GIB:.0f} GiB of host memory"
     )
-    console.print(f"writing weights takes {plan.host_memory / GIB:.1f} GiB of it on the node of learner-0")
+    kept = f", with the last {recipe.versions_kept} versions in memory," if recipe.versions_kept else ""
+    console.print(
+        f"writing weights{kept} takes {plan.host_memory / GIB:.1f} GiB of host memory on the node of learner-0"
+    )
     if plan.cached_tokens is not None:
         console.print(f"the KV cache of an engine holds {plan.cached_tokens} tokens")
     for problem in plan.problems:
@@ -153,12 +165,12 @@ def _process(recipe: Recipe, cluster: Cluster, shape: ModelShape, placed: Placed
     devices = device_environment([str(device) for device in placed.devices], accelerator)
     if placed.kind == "learner":
         demand = learner_demand(recipe, shape) if placed.devices else None
-        environment = learner_environment(recipe.learner, accelerator) | sharing_environment(recipe, accelerator)
+        environment = learner_environment(recipe, accelerator) | sharing_environment(recipe, accelerator)
         return Process(placed, devices | environment, [], demand)
     host = LOOPBACK if cluster.nodes == 1 else ADDRESS
     port = FIRST_PORT + placed.index
     secrets = Path("SECRETS.yaml")
-    spec = launch_spec(recipe.engine, recipe.model, WEIGHTS, 0, host, port, accelerator, recipe.seed, secrets)
+    spec = launch_spec(recipe, WEIGHTS, 0, host, port, accelerator, recipe.seed, secrets)
     command = ["python" if word == sys.executable else word for word in spec.command]
     demand = engine_demand(recipe, shape, GPUS[cluster.kind].memory) if cluster.kind and placed.devices else None
     return Process(placed, devices | spec.env, command, demand)

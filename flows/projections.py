@@ -1,5 +1,6 @@
 """What people see of a run: MLflow, Prefect's page and the terminal. All of it is read from the ledger."""
 
+import fnmatch
 import sys
 from contextlib import suppress
 from types import TracebackType
@@ -75,11 +76,11 @@ class Projections:
     def project(self, step: int) -> None:
         """Show everything that is committed up to a step."""
         self._tracker.project()
+        record = read_commit(self._run, step)
         if step and (step % self._run.recipe.tracking.table_every == 0 or step == self._run.recipe.steps):
-            shards = range(self._run.recipe.rollout.shards)
-            paths = [self._run.step_file(step, f"scored-{shard:02d}.parquet") for shard in shards]
-            self._tracker.log_samples(step, read_samples(paths))
-        self._latest |= read_commit(self._run, step)["metrics"]
+            names = sorted(fnmatch.filter(record["files"], "scored-*.parquet"))  # of every round that the step took
+            self._tracker.log_samples(step, read_samples([self._run.step_file(step, name) for name in names]))
+        self._latest |= record["metrics"]
         shown = [text.format(self._latest[name]) for name, text in HEADLINE.items() if name in self._latest]
         self._bar.update(self._task, completed=step, headline="  ".join(shown))
         with suppress(*AWAY):

@@ -40,7 +40,7 @@ from tasks.runtime.metrics import step_metrics
 from tasks.runtime.preflight import check_nodes
 from tasks.runtime.reservation import reserved
 from tasks.runtime.resume import changed_recipe, go_on
-from tasks.update.task import cold_start, learner_actors, update_policy
+from tasks.update.task import cold_start, learner_actors, save_checkpoint, update_policy
 
 
 @flow(name="rl-post", flow_run_name="{recipe}", task_runner=ray_task_runner(), persist_result=False)
@@ -75,15 +75,21 @@ def _train(run: Run, lock: Lock) -> dict[str, Any]:
         first = max(0, max(committed_steps(run), default=0) - staleness)
         published = _publish(run, Step(first, update=policy), dataset, after=[engines])
         ahead: deque[Step] = deque()
+        scored: list[Call[Receipt]] = []
+
+        def publish_next() -> Published:
+            # The engines keep their weights until the last who sample from them did, and they are evaluated.
+            return _publish(run, ahead.popleft(), dataset, after=[*scored, published.evaluation])
+
         for number in range(first + 1, run.recipe.steps + 1):
             before = ahead[-1] if ahead else published.step
-            ahead.append(_submit_step(run, number, dataset, policy, before, published))
-            while len(ahead) > (staleness if number < run.recipe.steps else 0):
-                # The engines keep their weights until all who sample from them did, and they are evaluated.
-                users = [shard for step in ahead for shard in step.scored]
-                following = _publish(run, ahead.popleft(), dataset, after=[*users, published.evaluation])
+            scored = _sample(run, number, dataset, published.weights, before.scored)
+            following = publish_next() if len(ahead) == staleness > 0 else None
+            ahead.append(_update(run, number, policy, before, scored, published, following))
+            while following or len(ahead) > (staleness if number < run.recipe.steps else 0):
+                following = following or publish_next()
                 projections.project(_commit(run, published, lock))
-                published = following
+                published, following = following, None
         projections.project(_commit(run, published, lock))
         return projections.finish()
 
@@ -95,6 +101,7 @@ class Step:
     number: int
     update: Call[Receipt]
     scored: list[Call[Receipt]] = field(default_factory=list)
+    checkpoint: Call[Receipt] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,16 +125,25 @@ def _open(recipe: str, overrides: list[str], resume: str | None) -> Run:
     return begun or create_run(home(), wanted, flow_run.id)
 
 
-def _submit_step(
-    run: Run, number: int, dataset: Call[Receipt], policy: Call[Receipt], before: Step, published: Published
+def _update(
+    run: Run,
+    number: int,
+    policy: Call[Receipt],
+    before: Step,
+    scored: list[Call[Receipt]],
+    published: Published,
+    following: Published | None,
 ) -> Step:
-    """Submit a step: its samples come from published weights, its update goes on from the step before."""
-    scored = _sample(run, number, dataset, published.weights, before.scored)
+    """Submit the update of a step's samples, which goes on from the step before, and its checkpoint if that is due."""
     # Engines that share the learner's GPUs give their memory up for it, once they have answered the evaluation.
     evaluation = published.evaluation if run.recipe.engine.colocated else None
-    after = {"before": before.update, "scored": scored, "evaluation": evaluation}
-    update = submit(update_policy, run=run, step=number, policy=policy, **after)
-    return Step(number, update, scored)
+    # A learner that updates can't send weights meanwhile, and the next step's rollout waits for them.
+    sent = following.weights if following and run.recipe.versions_kept else None
+    edges = {"before": before.update, "scored": scored, "after": [before.checkpoint, evaluation, sent]}
+    update = submit(update_policy, run=run, step=number, policy=policy, **edges)
+    due = run.recipe.checkpoints(number)
+    checkpoint = submit(save_checkpoint, run=run, step=number, policy=policy, update=update) if due else None
+    return Step(number, update, scored, checkpoint)
 
 
 def _sample(
@@ -149,7 +165,9 @@ def _sample(
 def _publish(run: Run, step: Step, dataset: Call[Receipt], after: list[Call[Receipt] | None]) -> Published:
     """Submit the publication of a step's weights, and their evaluation if it is due."""
     version = step.number
-    weights = submit(publish_weights, run=run, version=version, after=[step.update, *after])
+    # From disk the engines can go on with them while the learner writes a checkpoint.
+    learner_done = step.update if run.recipe.weight_sync.via == "disk" else step.checkpoint or step.update
+    weights = submit(publish_weights, run=run, version=version, after=[learner_done, *after])
     due = run.recipe.evaluates(version)
     evaluation = submit(evaluate, run=run, version=version, dataset=dataset, weights=weights) if due else None
     return Published(step, weights, evaluation)
@@ -161,7 +179,8 @@ def _commit(run: Run, published: Published, lock: Lock) -> int:
     scored = [shard.result() for shard in step.scored]
     update, weights = step.update.result(), published.weights.result()
     evaluation = published.evaluation.result() if published.evaluation else None
+    checkpoint = step.checkpoint.result() if step.checkpoint else None
     lock.check()
-    commit(run, step.number, step_metrics(scored, update, weights, evaluation))
+    commit(run, step.number, step_metrics(run.recipe.rollout.shards, scored, update, weights, evaluation, checkpoint))
     forget_weights(run, before=step.number - run.recipe.pipeline.max_staleness)
     return step.number

@@ -1,6 +1,7 @@
 """`rl-post runs` and `rl-post show`: which runs there are, how far each is, and what happened to one. Read-only."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,21 @@ from rich.table import Column, Table
 
 from configs.errors import UserError
 from tasks.runtime.events import read_events
-from tasks.runtime.files import read_json
-from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
+from tasks.runtime.ledger import (
+    BEST_BY,
+    Run,
+    best_version,
+    committed_steps,
+    numbered,
+    open_run,
+    read_commit,
+    read_record,
+)
 from tasks.runtime.lock import STALE, describe, lives_here, read_owner
 
 SHOWN = {
     "reward": "reward/mean",
-    "accuracy": "eval/heldout/sampled_accuracy",
+    "accuracy": BEST_BY,
 }
 """Columns of both tables and the metric that each shows."""
 STAGES = ("rollout", "reward", "update", "publish", "evaluate")
@@ -40,19 +49,23 @@ class Summary:
     age: float
 
 
-def summaries(home: Path) -> list[Summary]:
-    """Return the runs of a home, the latest last. A folder that is no run of this version is left out."""
-    found = []
-    for folder in (home / "runs").glob("*/"):
+def summaries(home: Path) -> tuple[list[Summary], list[str]]:
+    """Return the runs of a home, the latest last, and what is wrong with the folders that are none of this version."""
+    found, left_out = [], []
+    for folder in sorted((home / "runs").glob("[!.]*/")):
         try:
             found.append(summary(open_run(home, folder.name)))
-        except UserError:
-            continue
-    return sorted(found, key=lambda line: -line.age)
+        except UserError as error:
+            left_out.append(str(error))
+    return sorted(found, key=lambda line: -line.age), left_out
 
 
 def summary(run: Run) -> Summary:
-    """Sum a run up from its ledger, its lock and its events."""
+    """Sum a run up from its ledger, its lock and its events.
+
+    Raises:
+        UserError: one of its records is damaged.
+    """
     done = committed_steps(run)
     latest: dict[str, float] = {}
     for step in done:
@@ -75,8 +88,9 @@ def state(run: Run) -> str:
     if owner:
         here = lives_here(owner)
         # A driver on another machine: a glance at the clock must do for a list; taking the lock does not rely on it.
-        if here or (here is None and time.time() - (run.root / "lock.json").stat().st_mtime < STALE):
-            return "running"
+        with suppress(FileNotFoundError):  # It was given back just now.
+            if here or (here is None and time.time() - (run.root / "lock.json").stat().st_mtime < STALE):
+                return "running"
     if max(committed_steps(run), default=-1) >= run.recipe.steps:
         return "finished"
     ends = [event["event"] for event in read_events(run.events) if event["event"] in ("failed", "interrupted")]
@@ -84,28 +98,39 @@ def state(run: Run) -> str:
 
 
 def list_runs(home: Path, console: Console) -> None:
-    """Print the table of runs."""
-    lines = summaries(home)
-    if not lines:
+    """Print the table of runs, and a line for each folder that is none."""
+    lines, left_out = summaries(home)
+    if lines:
+        console.print(_table(lines))
+    else:
         console.print(f"no runs in {home / 'runs'}; `rl-post run` begins one")
-        return
+    for problem in left_out:
+        console.print(f"left out: {problem}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(lines: list[Summary]) -> Table:
     # An id that is cut can't be given to another command.
-    ids = Column("run", no_wrap=True, min_width=max((len(line.run) for line in lines), default=0))
+    ids = Column("run", no_wrap=True, min_width=max(len(line.run) for line in lines))
     table = Table(ids, "recipe", "state", "step", *SHOWN, "age")
     for line in lines:
         values = [_number(line.latest.get(name)) for name in SHOWN.values()]
         step = "-" if line.step is None else str(line.step)
         table.add_row(line.run, line.recipe, line.state, f"{step} of {line.steps}", *values, duration(line.age))
-    console.print(table)
+    return table
 
 
 def tell(run: Run, console: Console) -> None:
-    """Print a run's story: its steps with seconds and metrics, and what else happened."""
+    """Print a run's story: its best weights, what is on the disk, its steps, and what else happened.
+
+    Raises:
+        UserError: one of its records is damaged.
+    """
     line = summary(run)
     owner = read_owner(run)
     held = f", held by {describe(owner)}" if owner else ""
     console.print(f"{run.id}  {line.state}{held}\n{run.root}", highlight=False, soft_wrap=True)
-    for change in read_json(run.root / "run.json").get("changes", []):
+    console.print(_kept(run), highlight=False, soft_wrap=True)
+    for change in read_record(run.root / "run.json").get("changes", []):
         for key, (old, new) in change["changed"].items():
             console.print(f"{key}: {old} → {new} after step {change['after_step']}", highlight=False)
     table = Table("step", *(f"{stage} s" for stage in STAGES), *SHOWN)
@@ -124,6 +149,22 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def _kept(run: Run) -> str:
+    """Tell which evaluated version is the best, and which weights and checkpoints are on the disk."""
+    best = best_version(run)
+    if best is None:
+        first = "best: nothing was evaluated yet"
+    else:
+        accuracy = read_commit(run, best)["metrics"][BEST_BY]
+        first = f"best: version {best}, accuracy {accuracy:.3f}, in {run.weights(best)}"
+    weights, checkpoints = numbered(run.root / "weights"), run.checkpoints()
+    return f"{first}\non the disk: weights {_listed(weights)}; checkpoints {_listed(checkpoints)}"
+
+
+def _listed(versions: list[int]) -> str:
+    return ", ".join(map(str, versions)) or "none"
 
 
 def _told(event: dict[str, Any]) -> str:

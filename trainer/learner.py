@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from trainer.gradients import Experience, accumulate, critic_objectives, policy_
 from trainer.minibatches import minibatches
 from trainer.packing import PromptResponse
 from trainer.passes import evaluate, own_passes
+from trainer.past import Past
 from trainer.policy import Policy
 from trainer.samples import Sample
 from trainer.teacher import check_same_tokenizer
@@ -57,6 +59,8 @@ class Learner:
         if recipe.learner.lora:
             lora.inject(self._policy.model, recipe.learner.lora, recipe.seed)
         self._descents = {"policy": self._to_be_trained(self._policy, recipe.optimizer)}
+        trained = [weight for weight in self._policy.parameters() if weight.requires_grad]
+        self._past = Past(trained, recipe.versions_kept)
         self._reference = self._teacher = self._critic = None
         if self._algorithm.needs_reference and not recipe.learner.lora:
             self._reference = self._frozen(policy_dir)
@@ -88,6 +92,7 @@ class Learner:
         """
         if not samples:
             raise ValueError(f"update to version {self.version + 1} got no samples")
+        self._past.keep(self.version)
         experience = self._look_at(samples)
         steps = [
             self._take_step(experience, rows)
@@ -102,6 +107,17 @@ class Learner:
         self.version += 1
         worth = {**experience.estimate.metrics, "tokens": float(experience.estimate.mask.sum())}
         return _summary(steps) | _named("policy", worth)
+
+    def held(self) -> list[int]:
+        """Return the versions whose weights are in memory, in order: the present one and `versions_kept` before it.
+
+        A learner that was rebuilt may have fewer.
+        """
+        return [*self._past.versions(), self.version]
+
+    def at(self, version: int) -> AbstractContextManager[None]:
+        """Have the weights be those of a version that is held, for a block that only saves or exports them."""
+        return nullcontext() if version == self.version else self._past.brought_back(version)
 
     def save_weights(self, path: Path) -> None:
         """Write the weights as a Hugging Face folder with tokenizer, config and generation config, at once."""

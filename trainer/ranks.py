@@ -14,14 +14,15 @@ def open_door(host: str) -> socket.socket:
 
     PyTorch by itself would listen on all interfaces.
     """
-    return socket.create_server((host, 0), backlog=1024)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, 0), family=family, backlog=1024)
 
 
 def meet(address: str, own: int, total: int, device: str, timeout: float, door: socket.socket | None = None) -> None:
     """Form the process group; returns when all ranks are there.
 
     Args:
-        address: `host:port` of rank 0's door.
+        address: `host:port` of rank 0's door; an IPv6 address stands there as it is.
         own: number of this rank.
         total: number of ranks.
         device: `cpu` (gloo) or `cuda` (NCCL or RCCL, and gloo for what is on the CPU).

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.runtime import events, files
+from trainer import folders
 
 LABELS = {".parquet": "samples", "batch.json": "write-ahead log", "commit.json": "commits"}
-_whole_file, _sha256, _record = files.whole_file, files.sha256, events.record
+_whole_file, _sha256, _record, _sync = files.whole_file, files.sha256, events.record, folders.sync
 _inside = threading.local()
 
 
@@ -47,6 +48,12 @@ def timed_sha256(path: Path) -> str:
         return _sha256(path)
 
 
+def timed_sync(path: Path) -> None:
+    """Do as `sync`, and note the seconds."""
+    with timed("syncs of weights"):
+        _sync(path)
+
+
 def timed_record(*arguments: Any, **facts: Any) -> None:
     """Do as `record`, and note the seconds."""
     with timed("events"):
@@ -69,6 +76,8 @@ def plain_file(path: Path) -> Iterator[Path]:
 
 if os.environ["OVERHEAD"] == "on":
     files.whole_file, files.sha256, events.record = timed_whole_file, timed_sha256, timed_record
+    folders.sync = timed_sync
 else:
     files.whole_file, files.sha256 = plain_file, no_sha256
     events.record = lambda *arguments, **facts: None
+    folders.sync = lambda path: None

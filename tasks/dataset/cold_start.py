@@ -2,8 +2,7 @@
 
 import itertools
 import random
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from configs.errors import UserError
 from configs.schema import Recipe
@@ -12,8 +11,11 @@ from tasks.dataset.order import prompts_of_step
 from tasks.dataset.prompts import encode_responses
 from tasks.dataset.store import Demonstration, Prompt
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
-def demonstrate(recipe: Recipe, prompts: list[Prompt], tokenizer: PreTrainedTokenizerBase) -> list[Demonstration]:
+
+def demonstrate(recipe: Recipe, prompts: list[Prompt], tokenizer: "PreTrainedTokenizerBase") -> list[Demonstration]:
     """Make as many demonstrations as the cold start takes, so that none is seen twice; none without a cold start.
 
     The prompts come in turn, epoch by epoch, and each demonstration is drawn anew: wrong with the probability

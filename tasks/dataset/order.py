@@ -28,7 +28,9 @@ def prompts_of_step(seed: int, step: int, prompts: int, prompts_per_step: int) -
     return permutation[position * prompts_per_step : (position + 1) * prompts_per_step].tolist()
 
 
-def weighted_prompts_of_step(seed: int, step: int, weights: Sequence[float], prompts_per_step: int) -> list[int]:
+def weighted_prompts_of_step(
+    seed: int, step: int, weights: Sequence[float], prompts_per_step: int, skip: int = 0
+) -> list[int]:
     """Return the indices of the different prompts of a step, drawn in proportion to their weights.
 
     A pure function of its arguments: with the pass rates of the ledger a resumed run draws the same prompts. Drawing
@@ -38,14 +40,15 @@ def weighted_prompts_of_step(seed: int, step: int, weights: Sequence[float], pro
         seed: The run's seed, not negative.
         step: Counts from 0.
         weights: One a prompt, positive.
-        prompts_per_step: Groups a step, at most as many as there are prompts.
+        prompts_per_step: Groups a step.
+        skip: Prompts that were drawn for the step before; with `prompts_per_step` at most as many as there are.
 
     Raises:
         ValueError: fewer prompts than a step needs.
     """
-    if not 0 < prompts_per_step <= len(weights):
-        raise ValueError(f"a step of {prompts_per_step} prompts can't be drawn from {len(weights)}")
+    if not 0 < prompts_per_step <= len(weights) - skip:
+        raise ValueError(f"a step of {prompts_per_step} prompts can't be drawn from {len(weights) - skip}")
     uniform = np.random.default_rng([seed, step]).random(len(weights))
     # 1 - u is never 0.
     keys = np.log1p(-uniform) / np.asarray(weights)
-    return np.argsort(-keys, kind="stable")[:prompts_per_step].tolist()
+    return np.argsort(-keys, kind="stable")[skip : skip + prompts_per_step].tolist()

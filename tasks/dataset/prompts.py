@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import TemplateError
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from configs.data import Data
 from configs.errors import UserError
 from tasks.dataset.question import Question
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 PLAIN = "{% for message in messages %}{{ message.content }}\n\n{% endfor %}"
 """`data.chat_template: plain`: the messages' texts, each followed by a blank line, without roles."""
 
 
-def load_tokenizer(model_dir: Path, chat_template: str | None = None) -> PreTrainedTokenizerBase:
+def load_tokenizer(model_dir: Path, chat_template: str | None = None) -> "PreTrainedTokenizerBase":
     """Load the tokenizer of a model in Hugging Face format.
 
     Args:
@@ -25,6 +27,8 @@ def load_tokenizer(model_dir: Path, chat_template: str | None = None) -> PreTrai
     Raises:
         UserError: there is none, or it has no chat template or no end-of-sequence token.
     """
+    from transformers import AutoTokenizer  # Seconds, and not needed where the prompts are found prepared.
+
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
     except (OSError, ValueError) as error:
@@ -52,7 +56,7 @@ def read_template(data: Data) -> str | None:
 
 
 def encode_prompts(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: "PreTrainedTokenizerBase",
     questions: Sequence[Question],
     system_prompt: str | None,
     template_settings: dict[str, Any] | None = None,
@@ -78,7 +82,7 @@ def encode_prompts(
     return [ids if ids[: len(start)] == start else start + ids for ids in encoded]
 
 
-def encode_responses(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+def encode_responses(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str]) -> list[list[int]]:
     """Tokenise responses as a model would emit them: no special tokens added but the EOS that ends each."""
     return [[*response, cast(int, tokenizer.eos_token_id)] for response in _encode(tokenizer, texts)]
 
@@ -89,11 +93,11 @@ def _with_system(messages: list[dict[str, str]], system_prompt: str | None) -> l
     return [{"role": "system", "content": system_prompt}, *messages]
 
 
-def _start(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def _start(tokenizer: "PreTrainedTokenizerBase") -> list[int]:
     """Return the BOS if the tokenizer itself begins every text with it."""
     first = cast(list[int], tokenizer("a")["input_ids"])[:1]
     return first if first == [tokenizer.bos_token_id] else []
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+def _encode(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str]) -> list[list[int]]:
     return cast(list[list[int]], tokenizer(list(texts), add_special_tokens=False)["input_ids"]) if texts else []

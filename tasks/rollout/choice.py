@@ -17,16 +17,19 @@ def choose(run: Run, step: int, turn: int, prompts: Sequence[Prompt]) -> list[tu
     Args:
         run: The run.
         step: Counts from 1.
-        turn: The round, from 0; there are more with dynamic sampling. It takes what a step after the run's last would.
+        turn: The round, from 0; there are more with dynamic sampling. It takes what a step after the run's last would;
+            with a curriculum, what comes next in the step's own draw, until that has not enough left.
         prompts: The training prompts.
     """
     size, curriculum = run.recipe.rollout.groups_begun, run.recipe.data.curriculum
-    place = step - 1 + turn * run.recipe.steps
     if curriculum:
+        again, position = divmod(turn, len(prompts) // size)
         known = pass_rates(run, step - 2 - run.recipe.pipeline.max_staleness)
         weights = weigh([prompt.question.id for prompt in prompts], known, curriculum)
-        chosen = weighted_prompts_of_step(run.recipe.seed, place, weights, size)
+        place = step - 1 + again * run.recipe.steps
+        chosen = weighted_prompts_of_step(run.recipe.seed, place, weights, size, skip=position * size)
     else:
+        place = step - 1 + turn * run.recipe.steps
         chosen = prompts_of_step(run.recipe.seed, place, len(prompts), size)
     return [(turn * size + position, prompts[index]) for position, index in enumerate(chosen)]
 

@@ -21,7 +21,10 @@ LONGEST_WAIT = 10.0  # Seconds.
 CONNECT_TIMEOUT = 5.0  # Seconds.
 IDLE_TIMEOUT = 30.0  # Seconds until a server whose requests were aborted must be idle.
 TORN = -2
-"""The version that a server reports while its weights change in memory; for ever, where the change was cut off."""
+"""The version that a server reports while it has no weights, or they change in memory; for ever, if that is cut off."""
+WEIGHTS = "weights"
+MEMORY = (WEIGHTS, "kv_cache", "cuda_graph")
+"""The GPU memory that a server can give up, by SGLang's names."""
 
 
 class EngineUnavailable(RuntimeError):
@@ -179,26 +182,33 @@ class EngineClient:
         if not answer.get("success", True):
             raise WeightsNotUpdated(f"{self._url}{path} says {answer.get('message')!r}")
 
-    def release_memory(self) -> None:
-        """Have the server give up its GPU memory; what it still generates is aborted, new requests wait.
+    def release_memory(self, tags: Sequence[str]) -> None:
+        """Have the server give up GPU memory; what it still generates is aborted, new requests wait.
 
-        The weights are lost: after `resume_memory` they are loaded, and then `continue_generation` ends the pause. A
-        repeated call would end the server, so that none of these is sent twice.
+        Its weights are lost, and it reports TORN until it has others; then `continue_generation` ends the pause. To
+        release or resume memory twice would end the server, so that none of these is sent twice.
+
+        Args:
+            tags: Of MEMORY, those that the server has.
 
         Raises:
             EngineUnavailable, EngineRefused: it can't, and its state is not known.
         """
         self._request_once("POST", "/pause_generation", {"mode": "abort"})
         self._send("POST", f"/flush_cache?timeout={IDLE_TIMEOUT:g}", None)  # a server that is not idle would end
-        self._request_once("POST", "/release_memory_occupation", {})
+        self._request_once("POST", "/update_weight_version", {"new_version": str(TORN), "abort_all_requests": False})
+        self._request_once("POST", "/release_memory_occupation", {"tags": list(tags)})
 
-    def resume_memory(self) -> None:
-        """Have the server take its GPU memory again, with nothing in it.
+    def resume_memory(self, tags: Sequence[str]) -> None:
+        """Have the server take GPU memory again, with nothing in it.
+
+        Args:
+            tags: Of MEMORY, some that the server gave up.
 
         Raises:
             EngineUnavailable, EngineRefused: it can't, and its state is not known.
         """
-        self._request_once("POST", "/resume_memory_occupation", {})
+        self._request_once("POST", "/resume_memory_occupation", {"tags": list(tags)})
 
     def continue_generation(self) -> None:
         """End a pause."""

@@ -7,13 +7,16 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
-from configs import schema
+from configs.schema import Recipe
 from tasks.rollout.client import (
+    MEMORY,
     TORN,
+    WEIGHTS,
     Endpoint,
     EngineClient,
     EngineRefused,
@@ -21,15 +24,14 @@ from tasks.rollout.client import (
     WeightsNotUpdated,
     WeightsUnchanged,
 )
+from tasks.rollout.from_disk import Loaded, load
 from tasks.rollout.server import launch_spec
 from tasks.rollout.watch import end_if_hung
 from tasks.runtime import guard
 from tasks.runtime.accelerator import Accelerator
 from tasks.runtime.devices import visible_devices
 from tasks.runtime.events import EVENTS, record
-from tasks.runtime.files import sha256
-from tasks.runtime.ports import own_address, reserved_port
-from tasks.runtime.verify import damaged_weights
+from tasks.runtime.ports import own_address, reserved_port, url_of
 
 logger = logging.getLogger(__name__)
 
@@ -49,38 +51,27 @@ class _PortTaken(EngineFailed):
 class Engine:
     """Owns one SGLang server and its processes, which end when this object's process does, however it ends."""
 
-    def __init__(
-        self,
-        index: int,
-        engine: schema.Engine,
-        model: schema.Model,
-        log_dir: Path,
-        accelerator: Accelerator,
-        seed: int,
-    ) -> None:
+    def __init__(self, index: int, recipe: Recipe, log_dir: Path, accelerator: Accelerator) -> None:
         """Prepare an engine; `start` starts its server.
 
         Args:
             index: Position among the run's engines, in names and the seed.
-            engine: The recipe's section.
-            model: The recipe's section.
+            recipe: The recipe.
             log_dir: Folder for the server's log, `engine-<index>.log`, and the run's `events.jsonl`.
             accelerator: Hardware that the server runs on.
-            seed: The run's seed.
         """
         self._name = f"engine-{index}"
-        self._settings = engine
-        self._model = model
+        self._recipe, self._settings = recipe, recipe.engine
         self._accelerator: Accelerator = accelerator
-        self._seed = seed + index
+        self._seed = recipe.seed + index
         self._log_path = log_dir / f"{self._name}.log"
         self._events = log_dir / EVENTS
         self._api_key = secrets.token_hex(16)
         self._guard: subprocess.Popen[bytes] | None = None
         self._url: str | None = None
         self._ended = threading.Event()
-        self._released = False
-        self._loaded: tuple[Path, str] | None = None  # the folder of the weights, and the server's checksum of them
+        self._released: list[str] = []  # memory that the server gave up, by SGLang's names
+        self._loaded: Loaded | None = None
 
     def start(self, weights_dir: Path, version: int) -> str:
         """Bring the server up with the weights in a folder; at once if it already serves that version.
@@ -143,22 +134,45 @@ class Engine:
         Nothing happens if it did, if there is no server, or on a CPU, where SGLang has no memory saver. A server that
         fails in it is ended, which gives up the memory too.
         """
-        if self._guard is None or self._url is None or self._released or self._accelerator == "cpu":
+        if self._guard is None or self._url is None or self._accelerator == "cpu":
             return
-        self._ended.set()
-        try:
-            with EngineClient(self._endpoint()) as client:
-                client.release_memory()
-        except (EngineUnavailable, EngineRefused) as error:
-            self._lost(f"it did not release its memory: {error}")
-            self.stop()
-        else:
-            self._released = True
+        if held := [tag for tag in MEMORY if tag not in self._released]:
+            self._ended.set()
+            try:
+                with EngineClient(self._endpoint()) as client:
+                    client.release_memory(held)
+            except (EngineUnavailable, EngineRefused) as error:
+                self._lost(f"it did not release its memory: {error}")
+                self.stop()
+            else:
+                self._released = list(MEMORY)
+
+    def await_weights(self) -> Endpoint | None:
+        """Have a running server ready to be sent weights from memory; `publish` then has it go on with them.
+
+        One that shares its GPUs is as `release` leaves it, but for the memory of its weights.
+
+        Returns:
+            Where it is reached; None if it can't be sent weights: `publish` replaces it.
+        """
+        report = self.reports()
+        if report is None or (report[1] == TORN and not self._released):
+            return None
+        if self._settings.colocated and not self._released:
+            self.release()
+        if WEIGHTS in self._released:
+            try:
+                with EngineClient(self._endpoint()) as client:
+                    self._resume(client, [WEIGHTS])
+            except (EngineUnavailable, EngineRefused) as error:
+                self._lost(f"it did not take the memory of its weights again: {error}")
+                self.stop()
+        return self._endpoint() if self._url else None
 
     def stop(self) -> None:
         """End the server and all its processes. Does nothing where there is none."""
         self._ended.set()
-        self._released = False
+        self._released = []
         if self._guard is None:
             return
         assert self._guard.stdin
@@ -175,38 +189,35 @@ class Engine:
         with EngineClient(self._endpoint()) as client:
             try:
                 if self._released:
-                    self._resume(client, weights_dir, version)
+                    self._wake(client, weights_dir, version)
                 elif (reported := client.weights_version()) == TORN:
                     return self._lost("a change of its weights in memory was cut off")
                 elif reported != version:
-                    self._load(client, weights_dir, version)
+                    self._loaded = load(client, weights_dir, version, self._loaded)
             except (EngineUnavailable, WeightsUnchanged) as error:
                 return self._lost(str(error))
         return True
 
-    def _resume(self, client: EngineClient, weights_dir: Path, version: int) -> None:
-        """Bring back a server that released its memory, and lost its weights with it."""
+    def _wake(self, client: EngineClient, weights_dir: Path, version: int) -> None:
+        """Bring back a server that released its memory, and lost its weights with it, unless it was sent others.
+
+        It has no cache before it has weights: while they come, there may be no room for both.
+        """
         try:
-            client.resume_memory()
-            self._load(client, weights_dir, version)
+            if WEIGHTS in self._released:
+                self._resume(client, [WEIGHTS])
+                self._loaded = load(client, weights_dir, version, self._loaded)
+            elif (reported := client.weights_version()) != version:
+                raise WeightsNotUpdated(f"it reports version {reported}")
+            self._resume(client, self._released)
             client.continue_generation()
         except (WeightsNotUpdated, EngineRefused) as error:
             raise EngineUnavailable(f"it has no weights since it released its memory: {error}") from error
-        self._released = False
         self._start_watch()
 
-    def _load(self, client: EngineClient, weights_dir: Path, version: int) -> None:
-        """Have the server load weights, and believe it only if its tensors changed as the files did."""
-        if problem := damaged_weights(weights_dir):
-            raise WeightsNotUpdated(problem)  # a running SGLang server would die on them
-        client.update_weights(weights_dir, version)
-        before, checksum = self._loaded, client.weights_checksum()
-        if before and checksum == before[1] and not _same_weights(before[0], weights_dir):
-            raise WeightsUnchanged(
-                f"the server said that it loaded weights {version} from {weights_dir}, but its tensors are those of "
-                f"{before[0]}"
-            )
-        self._loaded = weights_dir, checksum
+    def _resume(self, client: EngineClient, tags: Sequence[str]) -> None:
+        client.resume_memory(tags)
+        self._released = [tag for tag in self._released if tag not in tags]
 
     def _lost(self, why: str) -> bool:
         logger.warning("%s is lost and will be replaced: %s", self._name, why)
@@ -233,21 +244,13 @@ class Engine:
             yaml.safe_dump({"api-key": self._api_key}, secrets_file)
             secrets_file.flush()
             spec = launch_spec(
-                self._settings,
-                self._model,
-                weights_dir,
-                version,
-                host,
-                port,
-                self._accelerator,
-                self._seed,
-                Path(secrets_file.name),
+                self._recipe, weights_dir, version, host, port, self._accelerator, self._seed, Path(secrets_file.name)
             )
             self._guard = guard.start(spec.command, spec.env, log)
             try:
-                self._wait_until_ready(f"http://{host}:{port}", version, log.tell())
+                self._wait_until_ready(url_of(host, port), version, log.tell())
                 with EngineClient(self._endpoint()) as client:
-                    self._loaded = weights_dir, client.weights_checksum()
+                    self._loaded = Loaded(weights_dir, client.weights_checksum())
             except BaseException:
                 self.stop()
                 raise
@@ -290,9 +293,3 @@ class Engine:
         tail = "\n".join(text.splitlines()[-LOG_TAIL:])
         kind = _PortTaken if "address already in use" in text.lower() else EngineFailed
         return kind(f"{what}. The end of its log, {self._log_path}:\n{tail}")
-
-
-def _same_weights(one: Path, other: Path) -> bool:
-    """Tell whether two folders hold the same weights: an update that was skipped leaves them as they were."""
-    hashes = [[(file.name, sha256(file)) for file in sorted(folder.glob("*.safetensors"))] for folder in (one, other)]
-    return hashes[0] == hashes[1]

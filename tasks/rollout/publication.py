@@ -7,8 +7,9 @@ there is written first: the learner can be brought to any version.
 import logging
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
-from tasks.rollout.client import TORN, Endpoint, WeightsNotUpdated
+from tasks.rollout.client import Endpoint
 from tasks.runtime.cluster import ask
 from tasks.runtime.events import record
 from tasks.runtime.files import read_json
@@ -30,15 +31,42 @@ def sync_from_memory(run: Run, version: int, engines: Sequence[Any]) -> None:
         version: The version.
         engines: Actors.
     """
-    reports = [report for report in ask(engines, "reports", timeout=TIMEOUT) if report]
-    behind = [endpoint for endpoint, reported in reports if reported not in (version, TORN)]
+    reports = zip(engines, ask(engines, "reports", timeout=TIMEOUT), strict=True)
+    behind = [engine for engine, report in reports if report and report[1] != version]
     if not behind:
         return
-    try:
-        ask(learner_ranks(run), "send_weights", version, _policy(run), behind, timeout=TIMEOUT)
-    except WeightsNotUpdated as error:
-        logger.warning("weights %d go to the engines by disk: %s", version, error)
-        record(run.events, "weights not sent", version=version, why=str(error))
+    ranks, policy = learner_ranks(run, version), _policy(run)
+    ask(ranks, "hold", version, policy, timeout=TIMEOUT)  # before colocated engines take memory that a replay may need
+    waiting = [endpoint for endpoint in ask(behind, "await_weights", timeout=TIMEOUT) if endpoint]
+    if not waiting:
+        return
+    shares, left = deal(run.recipe.weight_sync.via, ask(ranks, "host", timeout=TIMEOUT), waiting)
+    failures = ask(ranks, "send_weights", version, policy, shares, timeout=TIMEOUT)
+    for why in [*(f"no rank of the learner is on the node of {engine.url}" for engine in left), *failures]:
+        if why:
+            logger.warning("weights %d go to engines by disk: %s", version, why)
+            record(run.events, "weights not sent", version=version, why=why)
+
+
+def deal(via: str, hosts: Sequence[str], engines: Sequence[Endpoint]) -> tuple[list[list[Endpoint]], list[Endpoint]]:
+    """Deal engines out to the ranks that send to them: by broadcast all to the first, else to the first on their node.
+
+    Args:
+        via: `broadcast` or `tensors`.
+        hosts: Each rank's address.
+        engines: Where they are reached.
+
+    Returns:
+        For each rank its engines, and those that have no rank on their node.
+    """
+    if via == "broadcast":
+        return [list(engines), *([] for _ in hosts[1:])], []
+    shares: list[list[Endpoint]] = [[] for _ in hosts]
+    left: list[Endpoint] = []
+    for engine in engines:
+        host = urlsplit(engine.url).hostname
+        (shares[hosts.index(host)] if host in hosts else left).append(engine)
+    return shares, left
 
 
 def bring_up(run: Run, version: int, engines: Sequence[Any]) -> list[Endpoint]:
@@ -64,7 +92,7 @@ def _all_report(version: int, engines: Sequence[Any]) -> bool:
 
 def _write(run: Run, version: int) -> None:
     if not run.weights(version).exists():
-        ask(learner_ranks(run), "save_weights", version, _policy(run), timeout=TIMEOUT)
+        ask(learner_ranks(run, version), "save_weights", version, _policy(run), timeout=TIMEOUT)
 
 
 def _policy(run: Run) -> str:

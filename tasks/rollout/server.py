@@ -4,12 +4,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from configs.schema import Engine, Model
+from configs.schema import Engine, Recipe
+from tasks.rollout.load import samples_at_once
 from tasks.runtime.accelerator import Accelerator, cpu_environment
 from tasks.runtime.devices import CUDA, HIP
 
 CPU_BACKEND = "rl_post_cpu"
 """Name of our platform, an entry point of this package, and of its attention backend."""
+LARGEST_GRAPH = 512
+"""Samples that SGLang captures graphs for where a GPU has the most memory (its arg_groups/memory_hook.py, 0.5.23)."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,7 @@ class ServerSpec:
 
 
 def launch_spec(
-    engine: Engine,
-    model: Model,
+    recipe: Recipe,
     weights_dir: Path,
     version: int,
     host: str,
@@ -34,8 +36,7 @@ def launch_spec(
     """Derive how a server is started.
 
     Args:
-        engine: The recipe's section.
-        model: The recipe's section.
+        recipe: The recipe.
         weights_dir: Model folder in Hugging Face format, complete.
         version: Weights version that the server reports at its start.
         host: Address that the server listens at.
@@ -44,6 +45,7 @@ def launch_spec(
         seed: Seed of the server's own random choices; a sample's seed comes with its request.
         secrets_file: YAML file with the server's API key, which must not show in a command line.
     """
+    engine, model = recipe.engine, recipe.model
     flags: dict[str, object] = {
         "model-path": weights_dir,
         "weight-version": version,
@@ -61,6 +63,7 @@ def launch_spec(
         switches += ["disable-overlap-schedule", "sleep-on-idle"]
     else:
         flags |= {"tp-size": max(engine.gpus, 1), "mem-fraction-static": engine.memory_fraction}
+        flags |= {"cuda-graph-max-bs-decode": min(samples_at_once(recipe), LARGEST_GRAPH)}
     if accelerator == "amd" and engine.deterministic:
         flags |= {"attention-backend": "triton"}  # AITER's kernels depend on what else is in the batch
     if engine.colocated:
@@ -82,6 +85,11 @@ def _environment(engine: Engine, accelerator: Accelerator) -> dict[str, str]:
     if accelerator == "cpu":
         hidden = {CUDA: "", HIP: ""}  # on a machine with GPUs too
         return shared | hidden | {"SGLANG_PLATFORM": CPU_BACKEND} | cpu_environment(engine.threads)
+    if engine.colocated:
+        # Graphs give their memory back too. And how much of a GPU the learner left may differ from one to the next.
+        shared |= {"SGLANG_MEMORY_SAVER_CUDA_GRAPH": "1", "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
     if accelerator == "amd":
-        return shared | {"SGLANG_USE_AITER": "0" if engine.deterministic else "1"}
+        # SGLang's image for AMD would have large sums over GPUs rounded to 8 bits.
+        exact = {"ROCM_QUICK_REDUCE_QUANTIZATION": "NONE"}
+        return shared | exact | {"SGLANG_USE_AITER": "0" if engine.deterministic else "1"}
     return shared

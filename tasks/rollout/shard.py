@@ -9,13 +9,12 @@ from tokenizers import Tokenizer
 from tasks.dataset.store import Prompt
 from tasks.rollout.client import Response
 from tasks.rollout.fleet import Fleet, Request
+from tasks.rollout.load import TOGETHER
 from tasks.rollout.samples import Row
 from tasks.rollout.seeds import sampling_seed
 
 UNFINISHED = "abort"
 """The finish reason of a sample that was not begun, or not finished."""
-TOGETHER = 8
-"""Samples that a request has at least: more requests would only take more time."""
 
 
 class StaleWeights(RuntimeError):

@@ -32,18 +32,11 @@ def engine_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, A
     """Return the actors of a run's engines for `tasks.runtime.cluster.actors`."""
     settings = run.recipe.engine
     options = {"num_cpus": settings.cpus, "num_gpus": settings.gpus}
-    accelerator = vendor(offered()) if settings.gpus else "cpu"
+    accelerator = vendor(run.recipe.accelerator_type, offered()) if settings.gpus else "cpu"
     return {
         _name(index): (
             Engine,
-            {
-                "index": index,
-                "engine": settings,
-                "model": run.recipe.model,
-                "log_dir": run.logs,
-                "accelerator": accelerator,
-                "seed": run.recipe.seed,
-            },
+            {"index": index, "recipe": run.recipe, "log_dir": run.logs, "accelerator": accelerator},
             options,
         )
         for index in range(settings.count)

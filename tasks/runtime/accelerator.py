@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from typing import Literal
 
+from configs.errors import UserError
+
 Accelerator = Literal["cpu", "nvidia", "amd"]
+TYPE = "accelerator_type:"
+"""Begins Ray's name of the resource that a node with GPUs of a type has once."""
 
 
 def cpu_environment(threads: int) -> dict[str, str]:
@@ -16,8 +20,28 @@ def cpu_environment(threads: int) -> dict[str, str]:
     }
 
 
-def vendor(resources: Mapping[str, float]) -> Accelerator:
-    """Tell the vendor of a cluster's accelerators by the types that Ray reports among its resources."""
+def gpu_type(chosen: str | None, resources: Mapping[str, float]) -> str | None:
+    """Return the type of the GPUs that a run is on, as Ray names it; None where Ray knows none.
+
+    Args:
+        chosen: The recipe's `accelerator_type`.
+        resources: What Ray says that the cluster has.
+
+    Raises:
+        UserError: the cluster has GPUs of several types and none is chosen, or none of the chosen type.
+    """
+    there = sorted(name.removeprefix(TYPE) for name in resources if name.startswith(TYPE))
+    if chosen and chosen not in there:
+        raise UserError(f"accelerator_type is {chosen}, but the cluster has {', '.join(there) or 'no GPU of a type'}")
+    if not chosen and len(there) > 1:
+        raise UserError(
+            f"the cluster has GPUs of several types, and a run is on one: set accelerator_type to {' or '.join(there)}"
+        )
+    return chosen or next(iter(there), None)
+
+
+def vendor(chosen: str | None, resources: Mapping[str, float]) -> Accelerator:
+    """Return the vendor of the GPUs that a run is on, or cpu where there are none; arguments as of `gpu_type`."""
     if not resources.get("GPU"):
         return "cpu"
-    return "amd" if any(key.startswith("accelerator_type:AMD") for key in resources) else "nvidia"
+    return "amd" if (gpu_type(chosen, resources) or "").startswith("AMD") else "nvidia"

@@ -57,8 +57,10 @@ def needed(recipe: Recipe) -> dict[str, float]:
     """Return what a recipe asks of the cluster: CPU, GPU, and memory (bytes, an estimate)."""
     engines, learner = recipe.engine, recipe.learner
     weight_bytes = _weight_bytes(recipe.model.path)
-    # An engine holds its weights twice while it loads new ones. A learner holds weights, gradients and two moments.
-    host_memory = BASE_MEMORY + 2 * weight_bytes * engines.count + 4 * weight_bytes
+    # An engine holds its weights twice while it loads new ones. A learner holds weights, gradients and two moments, and
+    # what it trains of the versions that engines may lag behind; of adapters that is next to nothing.
+    held = 4 + (0 if learner.lora else recipe.versions_kept)
+    host_memory = BASE_MEMORY + 2 * weight_bytes * engines.count + held * weight_bytes
     return {
         "CPU": engines.count * engines.cpus + learner.ranks * learner.cpus + TASK_CPUS,
         "GPU": engines.count * engines.gpus + (0 if engines.colocated else learner.ranks * learner.gpus),

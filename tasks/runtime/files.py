@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import refused_by_the_disk
+from trainer.folders import sync
 
 
 @contextmanager
@@ -37,15 +38,6 @@ def whole_file(path: Path) -> Iterator[Path]:
     finally:
         if temporary:
             temporary.unlink(missing_ok=True)
-
-
-def sync(path: Path) -> None:
-    """Have the disk store a file's content, or a folder's names, before going on."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

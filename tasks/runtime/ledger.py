@@ -13,6 +13,7 @@ import logging
 import math
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,10 +21,8 @@ from time import perf_counter, time_ns
 from typing import Any
 from uuid import uuid4
 
-import yaml
-
 from configs.errors import UserError
-from configs.loader import dump_yaml
+from configs.loader import dump_yaml, read_recipe
 from configs.schema import Recipe
 from tasks.runtime.events import EVENTS
 from tasks.runtime.files import read_json, remove, sha256, whole_file, write_json
@@ -115,26 +114,32 @@ def write_recipe(run: Run) -> None:
 
 def run_of(home: Path, flow_run: str) -> Run | None:
     """Return the run that a Prefect flow run began, or None: a flow run that is run again goes on with it."""
-    for identity in (home / "runs").glob("*/run.json"):
-        if read_json(identity).get("flow_run") == flow_run:
-            return open_run(home, identity.parent.name)
-    return None
+    found = (path for path in (home / "runs").glob("*/run.json") if _begun_by(path) == flow_run)
+    return next((open_run(home, path.parent.name) for path in found), None)
+
+
+def _begun_by(identity: Path) -> str | None:
+    with suppress(UserError):  # A run that is damaged hinders no other.
+        return read_record(identity).get("flow_run")
 
 
 def open_run(home: Path, name: str) -> Run:
     """Open an existing run by its id or by the path of its directory.
 
     Raises:
-        UserError: if there is no such run, or if another version of this project wrote it.
+        UserError: if there is no such run, it is only being made or is damaged, or another version of this project
+            wrote it.
     """
     root = next((path for path in (home / "runs" / name, Path(name).absolute()) if path.is_dir()), None)
-    if root is None or not (root / "run.json").is_file():
+    if root is None:
         known = sorted(path.name for path in (home / "runs").glob("*/"))[-5:]
         raise UserError(f"no run {name!r} in {home / 'runs'}; the latest are: {', '.join(known) or 'none'}")
-    found = read_json(root / "run.json")["format"]
+    if not (root / "run.json").is_file():
+        raise UserError(f"{root} is no run: it has no run.json. A run that is just being made gets it in a moment")
+    found = read_record(root / "run.json", "format")["format"]
     if found != FORMAT:
         raise UserError(f"{root} has format {found}; this version of rl-post reads format {FORMAT}")
-    return Run(root, Recipe.model_validate(yaml.safe_load((root / "recipe.yaml").read_text())))
+    return Run(root, read_recipe(root / "recipe.yaml"))
 
 
 Receipt = dict[str, Any]
@@ -179,11 +184,12 @@ def commit(run: Run, step: int, metrics: dict[str, float]) -> None:
 def best_version(run: Run) -> int | None:
     """Return the version whose weights answered the held-out questions best, by sampled accuracy.
 
-    Of equals the earliest. What is not finite does not count; None if nothing was evaluated and committed.
+    Of equals the earliest. What is not finite does not count; None if nothing was evaluated and committed. Asked are
+    the few versions whose weights are on the disk: those of the best one so far never go.
     """
-    evaluated = [step for step in committed_steps(run) if run.step_file(step, "eval.json").exists()]
-    accuracies = {step: read_commit(run, step)["metrics"].get(BEST_BY, math.nan) for step in evaluated}
-    finite = [step for step in evaluated if math.isfinite(accuracies[step])]
+    there = [version for version in numbered(run.root / "weights") if run.step_file(version, "commit.json").exists()]
+    accuracies = {version: read_commit(run, version)["metrics"].get(BEST_BY, math.nan) for version in there}
+    finite = [version for version in there if math.isfinite(accuracies[version])]
     return max(finite, key=accuracies.__getitem__, default=None)
 
 
@@ -196,8 +202,25 @@ def forget_weights(run: Run, before: int) -> None:
 
 
 def read_commit(run: Run, step: int) -> Receipt:
-    """Return a committed step's record: `step`, `metrics`, `files`, and the `time` of the commit in milliseconds."""
-    return read_json(run.step_file(step, "commit.json"))
+    """Return a committed step's record: `step`, `metrics`, `files`, and the `time` of the commit in milliseconds.
+
+    Raises:
+        UserError: if it is damaged.
+    """
+    return read_record(run.step_file(step, "commit.json"), "step", "metrics", "files", "time")
+
+
+def read_record(path: Path, *keys: str) -> Receipt:
+    """Return a JSON object that the ledger keeps, which has to have some keys.
+
+    Raises:
+        UserError: if the file holds something else.
+    """
+    with suppress(ValueError):
+        found = read_json(path)
+        if isinstance(found, dict) and found.keys() >= {*keys}:
+            return found
+    raise UserError(f"{path} is damaged: what it holds is not what rl-post wrote")
 
 
 def committed_steps(run: Run) -> list[int]:

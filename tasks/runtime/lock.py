@@ -19,8 +19,8 @@ from uuid import uuid4
 
 from configs.errors import UserError
 from tasks.runtime.events import record
-from tasks.runtime.files import read_json, write_json
-from tasks.runtime.ledger import Run
+from tasks.runtime.files import write_json
+from tasks.runtime.ledger import Run, read_record
 
 logger = logging.getLogger(__name__)
 
@@ -112,11 +112,17 @@ def check_free(run: Run) -> None:
 
 
 def read_owner(run: Run) -> Owner | None:
-    """Return who holds a run's lock, dead or alive."""
+    """Return who holds a run's lock, dead or alive.
+
+    Raises:
+        UserError: if the lock is damaged.
+    """
     try:
-        return read_json(_path(run))
+        return read_record(_path(run), "host", "place", "pid", "started")
     except FileNotFoundError:
         return None
+    except UserError as error:
+        raise UserError(f"{error}. Remove it if no process runs {run.id}") from None
 
 
 def is_alive(run: Run, owner: Owner) -> bool:

@@ -59,7 +59,7 @@ def learner_demand(recipe: Recipe, shape: ModelShape) -> Demand:
     ranks = recipe.learner.ranks // recipe.learner.replicas
     lora, algorithm = recipe.learner.lora, recipe.algorithm
     share = -(-shape.parameters * FP32 // ranks)
-    trained = 2 * lora.rank * shape.hidden * LINEAR_LAYERS * shape.layers * FP32 // ranks if lora else share
+    trained = _trained(recipe, shape)
     bytes_each = _bytes_each(recipe)
     states = recipe.optimizer.micro_batch_tokens * shape.hidden * bytes_each
     kept_layers = 1 if recipe.learner.gradient_checkpointing else shape.layers
@@ -97,6 +97,13 @@ def shared_demand(recipe: Recipe, shape: ModelShape, gpu_memory: int) -> dict[st
     }
 
 
+def _trained(recipe: Recipe, shape: ModelShape) -> int:
+    """Return the size of the weights that a rank trains, in float32."""
+    ranks, lora = recipe.learner.ranks // recipe.learner.replicas, recipe.learner.lora
+    adapters = 2 * lora.rank * shape.hidden * LINEAR_LAYERS * shape.layers if lora else None
+    return -(-(adapters or shape.parameters) * FP32 // ranks)
+
+
 def _bytes_each(recipe: Recipe) -> int:
     """Return the size of a number of the engine's weights and of the learner's forward pass."""
     return BF16 if recipe.model.dtype == "bfloat16" else FP32
@@ -105,3 +112,8 @@ def _bytes_each(recipe: Recipe) -> int:
 def publication_demand(shape: ModelShape) -> int:
     """Return the host memory of the learner's first rank while it writes weights: the whole model in float32."""
     return shape.parameters * FP32
+
+
+def kept_demand(recipe: Recipe, shape: ModelShape) -> int:
+    """Return the host memory of a rank's copies of what it trains, one for each version that engines may lag behind."""
+    return recipe.versions_kept * _trained(recipe, shape)

@@ -21,6 +21,11 @@ def own_address() -> str:
     return ray.util.get_node_ip_address()
 
 
+def url_of(host: str, port: int) -> str:
+    """Return the URL of a server; an IPv6 address is in brackets there (RFC 3986, section 3.2.2)."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def interface_of(address: str) -> str | None:
     """Return the name of the network interface of this machine that has an address; None if none has."""
     interfaces = psutil.net_if_addrs().items()
@@ -37,7 +42,7 @@ def reserved_port(host: str = LOOPBACK) -> Iterator[int]:
     Raises:
         OSError: if the system has no port left.
     """
-    with socket.socket() as reservation:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as reservation:
         reservation.bind((host, 0))
         # Only now: with it set before, the system might hand out a port that another reservation holds.
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

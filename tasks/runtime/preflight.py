@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from configs.errors import UserError
 from configs.schema import Recipe
+from tasks.runtime.accelerator import gpu_type
 from tasks.runtime.code import code_digest
 from tasks.runtime.ledger import home
 
@@ -45,8 +46,11 @@ def check_nodes(recipe: Recipe) -> None:
     """Compare the nodes of a cluster with this driver's. One node alone needs no comparison.
 
     Raises:
-        UserError: names each node that differs, or that doesn't reach the run directory, the Prefect API or MLflow.
+        UserError: the cluster has several types of GPUs and the recipe chooses none; or names each node that differs,
+            or that doesn't reach the run directory, the Prefect API or MLflow.
     """
+    if recipe.engine.gpus or recipe.learner.gpus:
+        gpu_type(recipe.accelerator_type, ray.cluster_resources())
     names = _living_nodes()
     if len(names) < 2:
         return

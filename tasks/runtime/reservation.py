@@ -13,19 +13,29 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from configs.errors import UserError
 from configs.schema import Recipe
+from tasks.runtime.accelerator import TYPE
 from tasks.runtime.placement import Bundle, Room, place
 
 TIMEOUT = 120.0  # Seconds to wait for what another run, or the actors of a driver that was killed, may still hold.
+
+A_LITTLE = 0.001  # Of the one unit that a node has of its GPUs' type; the least that Ray counts is a tenth of it.
 
 Seats = Mapping[str, PlacementGroupSchedulingStrategy]
 """By an actor's name: its place in the group. An actor that asks for nothing has none, and runs anywhere."""
 
 
-def rooms() -> list[Room]:
-    """Return what each node of the cluster has, largest nodes first as Ray fills them."""
+def rooms(gpus: str | None = None) -> list[Room]:
+    """Return what each node of the cluster has, largest nodes first as Ray fills them.
+
+    Args:
+        gpus: The only type of GPUs that counts, as Ray names it; None counts all.
+    """
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return sorted(
-        (Room(resources.get("CPU", 0.0), int(resources.get("GPU", 0))) for resources in alive),
+        (
+            Room(has.get("CPU", 0.0), int(has.get("GPU", 0)) if gpus is None or f"{TYPE}{gpus}" in has else 0)
+            for has in alive
+        ),
         key=lambda room: (-room.gpus, -room.cpus),
     )
 
@@ -37,11 +47,11 @@ def reserved(recipe: Recipe) -> Iterator[Seats]:
     Raises:
         UserError: the cluster is too small, or others hold too much of it for too long.
     """
-    layout = place(recipe, rooms())
+    layout = place(recipe, rooms(recipe.accelerator_type))
     if not layout.bundles:  # Ray has no empty bundles.
         yield {}
         return
-    with held(layout.bundles) as group:
+    with held(layout.bundles, gpus=recipe.accelerator_type) as group:
         yield {
             placed.name: PlacementGroupSchedulingStrategy(group, placed.bundle)
             for placed in layout.placed
@@ -50,8 +60,8 @@ def reserved(recipe: Recipe) -> Iterator[Seats]:
 
 
 @contextmanager
-def held(bundles: Sequence[Bundle], timeout: float = TIMEOUT) -> Iterator[PlacementGroup]:
-    """Hold bundles for the length of the block.
+def held(bundles: Sequence[Bundle], timeout: float = TIMEOUT, gpus: str | None = None) -> Iterator[PlacementGroup]:
+    """Hold bundles for the length of the block, on nodes with GPUs of a type where one is given.
 
     Raises:
         UserError: they can't be had within `timeout` seconds; says what is needed and what there is. Nothing is held.
@@ -59,7 +69,7 @@ def held(bundles: Sequence[Bundle], timeout: float = TIMEOUT) -> Iterator[Placem
     needs = {name: sum(getattr(bundle, of) for bundle in bundles) for name, of in (("CPU", "cpus"), ("GPU", "gpus"))}
     _check(needs, ray.cluster_resources(), "has")
     # Packed, so that ranks of one node stay neighbours. It is gone with the driver, however that ends.
-    group = placement_group([_resources(bundle) for bundle in bundles], strategy="PACK")
+    group = placement_group([_resources(bundle, gpus) for bundle in bundles], strategy="PACK")
     try:
         if not _ready(group, timeout):
             _check(needs, ray.available_resources(), f"after {timeout:g} s still has free only")
@@ -82,8 +92,10 @@ def _ready(group: PlacementGroup, timeout: float) -> bool:
     return True
 
 
-def _resources(bundle: Bundle) -> dict[str, float]:
-    return {name: amount for name, amount in (("CPU", bundle.cpus), ("GPU", float(bundle.gpus))) if amount}
+def _resources(bundle: Bundle, gpus: str | None) -> dict[str, float]:
+    typed = A_LITTLE if gpus and bundle.gpus else 0.0
+    amounts = {"CPU": bundle.cpus, "GPU": float(bundle.gpus), f"{TYPE}{gpus}": typed}
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _check(needs: Mapping[str, float], offers: Mapping[str, float], has: str) -> None:

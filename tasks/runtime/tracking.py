@@ -10,10 +10,11 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 # A server that is down must cost seconds, not the minutes of MLflow's default of seven retries.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
@@ -25,6 +26,7 @@ from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
+from configs.addresses import without_user
 from configs.loader import flatten
 from tasks.runtime.files import read_json, write_json
 from tasks.runtime.ledger import Receipt, Run, committed_steps, read_commit
@@ -42,6 +44,20 @@ def tracking_uri(run: Run) -> str:
     """Return where a run is tracked: the recipe's URI, MLFLOW_TRACKING_URI, or a sqlite file beside the runs."""
     local = f"sqlite:///{run.home / 'mlflow.db'}"
     return run.recipe.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or local
+
+
+def hide_password(environment: MutableMapping[str, str]) -> None:
+    """Take user and password out of the address of an MLflow server, which MLflow prints at the end of each run.
+
+    They go from MLFLOW_TRACKING_URI to the variables that MLflow reads them from; what is set there already stays. An
+    address of a database keeps them: it is shown by nobody but this module, without them.
+    """
+    address = environment.get("MLFLOW_TRACKING_URI", "")
+    parts = urlsplit(address)
+    if parts.scheme in ("http", "https") and parts.username and parts.password:
+        environment.setdefault("MLFLOW_TRACKING_USERNAME", unquote(parts.username))
+        environment.setdefault("MLFLOW_TRACKING_PASSWORD", unquote(parts.password))
+        environment["MLFLOW_TRACKING_URI"] = without_user(address)
 
 
 def metric_name(name: str) -> str:
@@ -81,7 +97,7 @@ class Tracker:
     @property
     def location(self) -> str:
         """Where to look: the tracking URI and the MLflow run id."""
-        return f"{tracking_uri(self._run)} run {self._mlflow_id or '(not reached)'}"
+        return f"{without_user(tracking_uri(self._run))} run {self._mlflow_id or '(not reached)'}"
 
     def project(self) -> None:
         """Send what is committed and not yet in MLflow. A failure is a warning; the next call tries again."""
@@ -156,6 +172,7 @@ class Tracker:
     def _connect(self) -> mlflow.MlflowClient:
         """Return the client, after making the MLflow run at the first call of the training run's life."""
         if self._client is None:
+            hide_password(os.environ)
             client = mlflow.MlflowClient(tracking_uri(self._run))
             identity = self._run.root / "mlflow.json"
             if identity.exists():
@@ -231,5 +248,6 @@ def _forgive(send: Callable[[], object]) -> bool:
         send()
         return True
     except Exception as error:  # Whatever a tracker raises, training goes on.
-        logger.warning("MLflow: %s: %s. Training goes on; it is sent later.", type(error).__name__, error)
+        said = without_user(str(error))
+        logger.warning("MLflow: %s: %s. Training goes on; it is sent later.", type(error).__name__, said)
         return False

@@ -1,11 +1,11 @@
 """Is what the ledger says still on the disk? Every file of every committed step against its hash, and the rest."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
+from configs.errors import UserError
 from tasks.runtime.files import sha256
 from tasks.runtime.ledger import Run, committed_steps, numbered, read_commit
 from trainer.manifest import damaged_checkpoint
@@ -27,7 +27,7 @@ def damaged_steps(run: Run, after: int = -1) -> list[str]:
             continue
         try:
             files = read_commit(run, step)["files"]
-        except (json.JSONDecodeError, KeyError):
+        except UserError:
             found.append(f"steps/{step:06d}/commit.json is damaged: it is no record of a step")
             continue
         for name, expected in files.items():
@@ -83,7 +83,7 @@ def _strangers(run: Run) -> Iterator[str]:
     for step in committed_steps(run):
         try:
             own = {"commit.json", *read_commit(run, step)["files"]}
-        except (json.JSONDecodeError, KeyError):
+        except UserError:
             continue  # reported as damaged
         for path in sorted(run.step_file(step, "").glob("[!.]*")):
             if path.name not in own:

@@ -1,12 +1,25 @@
 """The environment of the learner's ranks, for each kind of hardware."""
 
-from configs.learner import Learner
+from configs.schema import Recipe
 from tasks.runtime.accelerator import Accelerator, cpu_environment
 
+ENGINE_CHANNELS = "8"
+"""NCCL's channels in a deterministic engine of several GPUs (SGLANG_DETERMINISTIC_NCCL_NCHANNELS, 0.5.23)."""
 
-def learner_environment(learner: Learner, accelerator: Accelerator) -> dict[str, str]:
+
+def learner_environment(recipe: Recipe, accelerator: Accelerator) -> dict[str, str]:
     """Return what a rank's environment has beyond its node's. docs/hardware.md has the source of each setting."""
     if accelerator == "cpu":
-        return cpu_environment(learner.threads)
-    shared = {"NCCL_NVLS_ENABLE": "0", "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    return shared | {"GPU_MAX_HW_QUEUES": "2"} if accelerator == "amd" else shared
+        return cpu_environment(recipe.learner.threads)
+    # A broadcast of weights has the first rank and the engines in one group, so NCCL has to be set as SGLang sets it.
+    nccl = {"NCCL_CUMEM_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
+    return nccl | {"PYTORCH_ALLOC_CONF": "expandable_segments:True"} | _of_vendor(recipe, accelerator)
+
+
+def _of_vendor(recipe: Recipe, accelerator: Accelerator) -> dict[str, str]:
+    if accelerator == "amd":
+        return {"GPU_MAX_HW_QUEUES": "2", "TORCH_NCCL_HIGH_PRIORITY": "1"}
+    engine = recipe.engine
+    if recipe.weight_sync.via == "broadcast" and engine.deterministic and engine.gpus > 1:
+        return {"NCCL_MIN_NCHANNELS": ENGINE_CHANNELS, "NCCL_MAX_NCHANNELS": ENGINE_CHANNELS}
+    return {}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from configs.schema import Recipe
 from tasks.reward.rounds import learnt_from
-from tasks.rollout.client import Endpoint
+from tasks.rollout.client import Endpoint, WeightsNotUpdated
 from tasks.rollout.samples import raw_accuracy, read_samples
 from tasks.runtime.events import record
 from tasks.runtime.files import digest, read_json, remove, sha256
@@ -59,12 +59,20 @@ class LearnerRank:
         from trainer import ranks
 
         self._door = ranks.open_door(own_address())
-        host, port = self._door.getsockname()
+        host, port, *_ = self._door.getsockname()
         return f"{host}:{port}"
 
     def group(self) -> str | None:
         """Return the address of the process group that this rank belongs to, or None."""
         return self._group
+
+    def host(self) -> str:
+        """Return the address of this rank's node."""
+        return own_address()
+
+    def held(self) -> tuple[int, ...]:
+        """Return the weights versions that this rank has in memory."""
+        return tuple(self._learner.held()) if self._learner else ()
 
     def join(self, address: str, ranks: int) -> None:
         """Meet the other ranks. What was held before is dropped: a group works only on equal state."""
@@ -117,46 +125,64 @@ class LearnerRank:
         self._learner = learner
         if self._run.recipe.weight_sync.via == "disk":
             learner.save_weights(self._run.weights(step))
-        if step % self._run.recipe.learner.checkpoint_every == 0 or step == self._run.recipe.steps:
-            learner.save_checkpoint(self._run.checkpoint(step))
-        if self._rank == 0:
-            self._prune(step)
         self._rest()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return {**metrics, "perf/learner_peak_memory_bytes": float(peak)}
 
+    def save_checkpoint(self, version: int, policy: str) -> None:
+        """Write the whole state at a version, and forget checkpoints that are not needed any more."""
+        self._at_version(version, policy).save_checkpoint(self._run.checkpoint(version))
+        if self._rank == 0:
+            self._prune(version)
+        self._rest()
+
     def save_weights(self, version: int, policy: str) -> None:
         """Write a weights version to disk if it is not there; 0 is the policy that the updates start from."""
         if not self._run.weights(version).exists():
-            self._at_version(version, policy).save_weights(self._run.weights(version))
+            learner = self._holding(version, policy)
+            with learner.at(version):
+                learner.save_weights(self._run.weights(version))
             self._rest()
 
-    def send_weights(self, version: int, policy: str, engines: Sequence[Endpoint]) -> int:
-        """Bring running engines to a weights version from memory. All ranks gather the weights, the first one sends.
+    def hold(self, version: int, policy: str) -> None:
+        """Have a weights version in memory, if need be by replay."""
+        self._holding(version, policy)
+
+    def send_weights(self, version: int, policy: str, engines: Sequence[Sequence[Endpoint]]) -> str | None:
+        """Bring running engines to a weights version from memory. All ranks gather the weights.
+
+        Args:
+            version: The version.
+            policy: The folder of the policy that the updates started from.
+            engines: For each rank, those that it sends to.
 
         Returns:
-            Bytes of the weights.
+            Why not all of this rank's engines have the version, or None. None of them may be used before it is known
+            what it reports.
 
         Raises:
-            WeightsNotUpdated: an engine failed; none may be used before it is known what it reports.
             IncompleteExport: what would be sent is not what the weights folders hold; no engine was changed.
         """
         from tasks.update.weight_sync import Sender
         from trainer.export import check_complete
 
-        export = self._at_version(version, policy).export()
-        described = export.described()
-        check_complete(described, self._run.weights(0))
-        sizes = [tensor.nbytes for _, tensor in described]
-        tensors = export.tensors()
-        try:
-            if self._rank == 0:
-                self._sender = self._sender or Sender(self._run.recipe)
-                self._sender.send(tensors, sizes, version, engines)
-        finally:
-            for _ in tensors:
-                pass  # The ranks gather together, to the last tensor.
-        return sum(sizes)
+        learner = self._holding(version, policy)
+        with learner.at(version):
+            export = learner.export()
+            described = export.described()
+            check_complete(described, self._run.weights(0))
+            tensors = export.tensors()
+            try:
+                if own := engines[self._rank]:
+                    self._sender = self._sender or Sender(self._run.recipe)
+                    self._sender.send(tensors, [tensor.nbytes for _, tensor in described], version, own)
+            except WeightsNotUpdated as error:  # No reason to keep the other ranks' engines waiting.
+                return str(error)
+            finally:
+                for _ in tensors:
+                    pass  # The ranks gather together, to the last tensor.
+                self._rest()
+        return None
 
     def stop(self) -> None:
         """Leave the process group, and drop the learner that was sharded over it."""
@@ -167,21 +193,31 @@ class LearnerRank:
         self._learner = self._group = self._sender = None
         ranks.part()
 
+    def _holding(self, version: int, policy: str) -> "Learner":
+        """Return the learner at a version, or ahead of it where it still has the version's weights."""
+        return self._learner if self._learner and version in self.held() else self._at_version(version, policy)
+
     def _at_version(self, version: int, policy: str) -> "Learner":
-        """Return the learner at a version; where it is elsewhere, rebuild it from a checkpoint and by replay."""
+        """Return the learner at a version: by replay, where it is behind, and rebuilt, where it is ahead or lost."""
+        learner, self._learner = self._learner, None  # A replay that fails half-way leaves a learner of no version.
+        if learner is None or learner.version > version:
+            del learner  # Its memory is needed.
+            learner = self._rebuilt(version, policy)
+        for step in range(learner.version + 1, version + 1):
+            stored = read_json(self._run.step_file(step, "batch.json"))["scored"]
+            learner.update(training_samples(stored, self._run.recipe))
+        self._learner = learner
+        return learner
+
+    def _rebuilt(self, version: int, policy: str) -> "Learner":
+        """Return a learner from which a replay leads to a version, past those that are to be kept in memory with it."""
         from trainer.learner import Learner
 
-        if self._learner is None or self._learner.version != version:
-            self._learner = None  # Its memory is needed.
-            learner = Learner(self._run.recipe, Path(policy), self._teacher(), self._device)
-            checkpoint = self._load_checkpoint(learner, version)
-            if version > 0 and self._rank == 0:
-                record(self._run.events, "learner rebuilt", version=version, checkpoint=checkpoint)
-            for step in range(checkpoint + 1, version + 1):
-                stored = read_json(self._run.step_file(step, "batch.json"))["scored"]
-                learner.update(training_samples(stored, self._run.recipe))
-            self._learner = learner
-        return self._learner
+        learner = Learner(self._run.recipe, Path(policy), self._teacher(), self._device)
+        checkpoint = self._load_checkpoint(learner, version - self._run.recipe.versions_kept)
+        if version > 0 and self._rank == 0:
+            record(self._run.events, "learner rebuilt", version=version, checkpoint=checkpoint)
+        return learner
 
     def _teacher(self) -> Path | None:
         from configs.schema import Model
@@ -211,7 +247,8 @@ class LearnerRank:
 
     def _prune(self, step: int) -> None:
         best = best_version(self._run)
-        for version in self._run.checkpoints()[:-KEEP_CHECKPOINTS]:
+        oldest = step - self._run.recipe.versions_kept  # A learner that is lost has to come back to it.
+        for version in [done for done in self._run.checkpoints() if done <= oldest][:-KEEP_CHECKPOINTS]:
             if version != best:
                 remove(self._run.checkpoint(version))
 

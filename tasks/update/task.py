@@ -20,12 +20,13 @@ from tasks.update.sharing import sharing_environment, take_turn
 TIMEOUT = 3600.0  # Seconds that a cold start or an update may take, the replay that it may need included.
 MARGIN = 60.0  # Seconds by which a task waits less for its actors than it may take, to end with their names.
 MEETING_TIMEOUT = 300.0  # Seconds for the ranks to meet; a rank that waits for a lost one is ended then.
+BUSY_TIMEOUT = 1740.0  # Seconds that ranks may take to answer where an update may run.
 
 
 def learner_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, Any]]]:
     """Return the actors of a run's learner, one a rank, for `tasks.runtime.cluster.actors`."""
     recipe, accelerator = run.recipe, _accelerator(run)
-    environment = learner_environment(recipe.learner, accelerator) | sharing_environment(recipe, accelerator)
+    environment = learner_environment(recipe, accelerator) | sharing_environment(recipe, accelerator)
     gpus = 0 if recipe.engine.colocated else recipe.learner.gpus  # the engines hold them
     options = {"num_cpus": recipe.learner.cpus, "num_gpus": gpus, "runtime_env": {"env_vars": environment}}
     return {name: (LearnerRank, {"run": run, "rank": rank}, options) for rank, name in enumerate(_names(run.recipe))}
@@ -56,7 +57,7 @@ def update_policy(
     policy: Receipt,
     before: Receipt,
     scored: Sequence[Receipt],
-    evaluation: Receipt | None = None,
+    after: Sequence[Receipt | None] = (),
 ) -> Receipt:
     """Make one policy update of a step's scored samples.
 
@@ -66,7 +67,8 @@ def update_policy(
         policy: Receipt of the cold start.
         before: Receipt of the update before; updates go one after the other.
         scored: Receipts of the step's scored shards.
-        evaluation: Receipt of what engines that share the learner's GPUs had to finish before they give up memory.
+        after: Receipts of what has to be done before: the checkpoint before, what engines that share the learner's GPUs
+            have to finish, or the weights that it sends.
 
     Returns:
         `version` of the new weights and the `metrics` of the samples and of the update.
@@ -90,21 +92,51 @@ def update_policy(
     return receipt
 
 
+@stage(name="save checkpoint", run_name="checkpoint {step}", timeout=TIMEOUT)
+def save_checkpoint(run: Run, step: int, policy: Receipt, update: Receipt) -> Receipt:
+    """Write the learner's whole state after a step's update, while the engines go on.
+
+    Args:
+        run: The run.
+        step: Counts from 1.
+        policy: Receipt of the cold start.
+        update: Receipt of the update; the next one waits for the checkpoint.
+
+    Returns:
+        `version`, `seconds`.
+    """
+
+    def make() -> Receipt:
+        ask(learner_ranks(run, step), "save_checkpoint", step, policy["path"], timeout=TIMEOUT - MARGIN)
+        return {"version": update["version"]}
+
+    return once(run.step_file(step, "checkpoint.json"), make)
+
+
 def _accelerator(run: Run) -> Accelerator:
-    return vendor(offered()) if run.recipe.learner.gpus else "cpu"
+    return vendor(run.recipe.accelerator_type, offered()) if run.recipe.learner.gpus else "cpu"
 
 
 def _names(recipe: Recipe) -> list[str]:
     return [f"learner-{rank}" for rank in range(recipe.learner.ranks)]
 
 
-def learner_ranks(run: Run) -> list[Any]:
-    """Return the learner's ranks, each with its GPU free, met in one process group where there are several."""
+def learner_ranks(run: Run, version: int | None = None) -> list[Any]:
+    """Return the learner's ranks, each with its GPU free, met in one process group where there are several.
+
+    Args:
+        run: The run.
+        version: All that is wanted of the ranks, if that is weights. Where they have those in memory they need no room
+            for a replay, and engines on their GPUs are left alone.
+    """
     ranks = [find_actor(run.id, name) for name in _names(run.recipe)]
-    take_turn(run, ranks, _accelerator(run))
+    patience = MEETING_TIMEOUT if version is None else BUSY_TIMEOUT
+    held = ask(ranks, "held", timeout=patience)
+    if any(version not in own for own in held):
+        take_turn(run, ranks, _accelerator(run))
     if len(ranks) > 1:
-        groups = set(ask(ranks, "group", timeout=MEETING_TIMEOUT))
-        if len(groups) > 1 or None in groups:
+        groups = set(ask(ranks, "group", timeout=patience))
+        if len(groups) > 1 or None in groups or len(set(held)) > 1:
             (address,) = ask(ranks[:1], "address", timeout=MEETING_TIMEOUT)
             ask(ranks, "join", address, len(ranks), timeout=MEETING_TIMEOUT)
     return ranks

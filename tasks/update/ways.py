@@ -89,7 +89,7 @@ class Broadcast:
         from sglang.srt.utils import init_custom_process_group
 
         door = open_door(own_address())
-        host, port = door.getsockname()
+        host, port, *_ = door.getsockname()
         total = 1 + len(engines) * self._ranks
 
         def lead() -> None:

@@ -5,10 +5,13 @@
 From TORN to the new version a server reports that it has no version at all, and so does what it generates: whatever
 dies in between, nobody takes its weights for one version or the other, and its engine replaces it. What a server was
 generating when it was paused goes back to its queue and goes on with the new weights, its cache computed anew.
+
+Servers that share their GPUs with the learner are paused since they released their memory and have no cache yet: their
+engines give it to them, and let them continue, when they have weights.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import islice
 
@@ -27,6 +30,7 @@ class Sender:
 
     def __init__(self, recipe: Recipe) -> None:
         self._limit = recipe.weight_sync.bucket_bytes
+        self._colocated = recipe.engine.colocated
         self._way = WAYS[recipe.weight_sync.via](recipe)
         self._known: dict[str, tuple[list[int], str]] = {}
 
@@ -37,7 +41,7 @@ class Sender:
             weights: the full tensors by name.
             sizes: bytes of each of them.
             version: theirs.
-            engines: all of them; one or more.
+            engines: one or more; those that share the learner's GPUs as `Engine.await_weights` leaves them.
 
         Raises:
             WeightsNotUpdated: one failed. Those that report TORN have to be replaced, others have what they had.
@@ -46,7 +50,7 @@ class Sender:
             clients = [open_clients.enter_context(EngineClient(engine, attempts=1)) for engine in engines]
             try:
                 self._way.prepare(clients)
-                with paused(clients):
+                with nullcontext() if self._colocated else paused(clients):
                     self._update(clients, weights, buckets(sizes, self._limit), version)
             except (RuntimeError, TimeoutError) as error:
                 self.close()

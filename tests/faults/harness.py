@@ -205,7 +205,9 @@ class Harness:
         return answer.exists() and "outcome" in read_json(answer)
 
     def _why(self, answer: Path) -> str:
-        return read_json(answer)["error"] if answer.exists() else "the driver was killed"
+        # Paths under the home: where that was says nothing, and is in reports that are kept.
+        error = read_json(answer)["error"].replace(f"{self._home}/", "") if answer.exists() else ""
+        return error or "the driver was killed"
 
     def _is_behind(self, run: Run) -> bool:
         sent = mlflow_run(run)[1].data.tags.get("rl_post.committed", "-1")

@@ -14,6 +14,7 @@ STAGES = (
     "generate rollouts",
     "score rewards",
     "update policy",
+    "save checkpoint",
     "publish weights",
     "evaluate",
     *IN_DRIVER,

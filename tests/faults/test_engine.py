@@ -69,7 +69,7 @@ def staged(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setenv("PYTHONPATH", f"{FAKE}:{Path(__file__).parents[2]}")
     monkeypatch.setenv("FAKE_SGLANG", str(tricks))
     settings = schema.Engine(hang_timeout=4, request_timeout=30)
-    engine = Engine(0, settings, schema.Model(), tmp_path / "logs", "cpu", seed=0)
+    engine = Engine(0, schema.Recipe(name="r", engine=settings), tmp_path / "logs", "cpu")
     engine.start(weights / "0", 0)
     yield Staged(engine, weights, tricks, tmp_path / "logs")
     engine.stop()

@@ -38,8 +38,7 @@ def test_every_kind_of_fault_takes_its_turn() -> None:
     assert fault_of(7, STEPS) == fault_of(7, STEPS)
 
 
-# One of the runs in CI, all in the slow tests: CI has little time left.
-@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, RUNS))])
+@pytest.mark.parametrize("first", range(RUNS))
 def test_a_run_that_is_disturbed_again_and_again_ends_as_the_undisturbed_one(
     harness: Harness, undisturbed: Outcome, first: int
 ) -> None:

@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,20 @@ def test_what_another_run_holds_is_refused_after_a_bounded_wait(cluster: Cluster
     refused = pytest.raises(UserError, match=r"need 16 GPU, .* still has free only 8")
     with held([Bundle(0, 0, 8)] * 2), refused, held([Bundle(0, 0, 8)] * 2, timeout=2):
         pass
+
+
+def test_actors_go_to_the_chosen_type_of_gpus_and_to_no_other(cluster: Cluster, tmp_path: Path):
+    typed = cluster.add_node(num_cpus=1, num_gpus=2, resources={"accelerator_type:H100": 1})
+    try:
+        run = run_of(tmp_path, {"gpus": 1}, {"gpus": 1})
+        chosen = replace(run, recipe=run.recipe.model_copy(update={"accelerator_type": "H100"}))
+        layout = place(chosen.recipe, rooms("H100"))
+        with reserved(chosen.recipe) as seats, actors(run.id, stand_ins(chosen), seats):
+            assert {node for node, _, _ in found(run, layout).values()} == {typed.node_id}
+        with pytest.raises(UserError, match=r"need 3 GPU, the cluster has .* 2 GPU on"):
+            place(run_of(tmp_path, {"gpus": 1}, {"gpus": 1, "ranks": 2}).recipe, rooms("H100"))
+    finally:
+        cluster.remove_node(typed)
 
 
 def test_what_asks_for_nothing_runs_without_a_reservation(cluster: Cluster, tmp_path: Path):

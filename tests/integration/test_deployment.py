@@ -14,9 +14,11 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending, Running
 
+from configs.loader import load_recipe
 from flows.orphans import close_orphans
 from flows.services import POOL
-from tasks.runtime.ledger import committed_steps, open_run
+from tasks.runtime.ledger import commit, committed_steps, create_run, open_run
+from tasks.runtime.tracking import Tracker
 from tests.integration.processes import Marked
 
 BIN = Path(sys.executable).parent
@@ -98,6 +100,29 @@ def test_a_deployment_runs_to_completed_and_its_run_is_on_the_mlflow_server(inst
     tags = {run["name"]: set(run["tags"]) for run in task_runs}
     assert tags["rollout step 1 shard 0"] == {"rl-post", "rollout"}
     assert tags["update step 2"] == {"rl-post", "update"}
+
+
+def test_the_password_in_an_mlflow_servers_address_is_neither_shown_nor_stored(
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    address = installation.addresses()["MLflow"]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address.replace("//", "//user:hunter2@"))
+    for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)  # What the tracker sets ends with the test.
+    run = create_run(tmp_path, load_recipe("quickstart"))
+    commit(run, 0, {"reward/mean": 0.5})
+
+    tracker = Tracker(run)
+    tracker.finish("FINISHED")
+
+    shown = "".join(capfd.readouterr()) + tracker.location
+    assert f"{address}/#/experiments" in shown  # So MLflow says where the run is.
+    assert "hunter2" not in shown
+    mlflow_id = json.loads((run.root / "mlflow.json").read_text())["run_id"]
+    assert mlflow.MlflowClient(address).get_run(mlflow_id).data.metrics["reward/mean"] == 0.5
+    left = [path for folder in (tmp_path, installation.home) for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in left if b"hunter2" in path.read_bytes()]
 
 
 def test_a_run_that_was_cut_off_with_its_services_gives_its_place_in_the_queue_back(installation: Installation) -> None:

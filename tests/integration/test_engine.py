@@ -197,7 +197,7 @@ def test_a_stranger_without_the_key_is_turned_away_and_the_key_is_in_no_log_or_c
 
 def test_a_server_that_can_not_start_is_an_error_with_the_end_of_its_log(tmp_path: Path):
     before = {process.pid for process in server_processes()}
-    engine = Engine(1, schema.Engine(), schema.Model(), tmp_path, "cpu", seed=0)
+    engine = Engine(1, schema.Recipe(name="r"), tmp_path, "cpu")
     with pytest.raises(EngineFailed, match=r"exit code \d+.*engine-1.log") as failure:
         engine.start(tmp_path / "nothing here", 0)
     assert "nothing here" in str(failure.value).split("engine-1.log")[1]
@@ -206,7 +206,7 @@ def test_a_server_that_can_not_start_is_an_error_with_the_end_of_its_log(tmp_pat
 
 def test_a_server_that_starts_too_slowly_is_ended(tiny_weights: dict[int, Path], tmp_path: Path):
     before = {process.pid for process in server_processes()}
-    engine = Engine(1, schema.Engine(start_timeout=0.5), schema.Model(), tmp_path, "cpu", seed=0)
+    engine = Engine(1, schema.Recipe(name="r", engine=schema.Engine(start_timeout=0.5)), tmp_path, "cpu")
     with pytest.raises(EngineFailed, match=r"did not answer within 0.5 s"):
         engine.start(tiny_weights[0], 0)
     assert {process.pid for process in server_processes()} == before
@@ -233,7 +233,7 @@ def test_a_killed_server_comes_back_with_the_weights_asked_for(live_engine: Live
 
 def test_a_response_that_was_cut_off_goes_on_as_if_it_had_not_been(live_engine: LiveEngine) -> None:
     long = [Together([[4, 11, 12]], [seed], [200]) for seed in range(8)]
-    short = Together([[5, 11]], [9], [1])
+    short = Together([[5, 11]], [9], [20])  # The long ones have begun by then.
     with Fleet([live_engine.client], in_flight=9) as fleet:
         expected = [response for (response,) in fleet.generate(long, 1.0, wanted=8)]
         *cut, _ = [response for (response,) in fleet.generate([*map(again, long), short], 1.0, wanted=1)]

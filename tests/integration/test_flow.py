@@ -1,32 +1,53 @@
 """The whole flow by the front door, on real Prefect, Ray, SGLang and MLflow, undisturbed and interrupted."""
 
 import json
+import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import mlflow
+import psutil
 import pytest
+import yaml
 
-from tasks.rollout.samples import read_samples
+from tasks.rollout.samples import Row, read_samples
+from tasks.runtime.accelerator import cpu_environment
 from tasks.runtime.events import read_events
 from tasks.runtime.files import sha256
 from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
 from tests.integration.processes import Marked
 
+ROOT = Path(__file__).parents[2]
 RL_POST = Path(sys.executable).parent / "rl-post"
 STEPS = 3
 RECIPE = ["quickstart", f"steps={STEPS}", "evaluation.every=2", "tracking.register_as=quickstart"]
 PATIENCE = 240  # Seconds that one run may take before the test gives up on it.
 
 
+@dataclass
+class Secret:
+    """An engine's key, the permissions of the file that it was passed by, and the command lines while it served."""
+
+    key: str
+    mode: int
+    commands: list[list[str]]
+
+
 class Home:
-    """A directory of runs, and the processes that were started for it."""
+    """A directory of runs, one for temporary files, and the processes that were started for them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.temporary = Path(tempfile.mkdtemp())  # Its name is short: Ray puts sockets there.
+        self.secret: Secret | None = None
         self._marked = Marked(path)
         self.processes = self._marked.processes
 
@@ -36,7 +57,7 @@ class Home:
             return subprocess.Popen(
                 [RL_POST, "run", *arguments],
                 cwd=self.path,
-                env=self._marked.environment,
+                env=self._marked.environment | {"TMPDIR": str(self.temporary)},
                 stdout=output,
                 stderr=output,
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where a shell runs us with &
@@ -64,12 +85,16 @@ def new_home(tmp_path_factory: pytest.TempPathFactory):
     for home in homes:
         for process in home.processes():
             process.kill()
+        shutil.rmtree(home.temporary, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(new_home) -> Home:
     home = new_home()
     process = home.start(*RECIPE)
+    home.secret = wait_for_secret(home, process)
+    wait_for_file(home, "runs/*/steps/000001/commit.json", process)
+    home.secret.commands = [found.info["cmdline"] or [] for found in psutil.process_iter(["cmdline"])]
     assert process.wait(PATIENCE) == 0, home.output.read_text()
     return home
 
@@ -80,6 +105,25 @@ def wait_for_file(home: Home, pattern: str, process: subprocess.Popen[bytes]) ->
         assert process.poll() is None, f"ended before {pattern}: {home.output.read_text()}"
         assert time.monotonic() < deadline, f"no {pattern} within {PATIENCE} s"
         time.sleep(0.05)
+
+
+def wait_for_secret(home: Home, process: subprocess.Popen[bytes]) -> Secret:
+    """Return the key of an engine that is starting, out of the file that only lasts until then."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        for file in home.temporary.glob("*.yaml"):
+            with suppress(FileNotFoundError, TypeError, KeyError):  # Gone again, or not written yet.
+                mode = stat.S_IMODE(file.stat().st_mode)
+                return Secret(yaml.safe_load(file.read_text())["api-key"], mode, [])
+        assert process.poll() is None, f"ended before an engine started: {home.output.read_text()}"
+        assert time.monotonic() < deadline, f"no engine was started within {PATIENCE} s"
+        time.sleep(0.05)
+
+
+def files_with(home: Home, text: str) -> list[Path]:
+    """Return the files with a text, of all that a home's processes have left."""
+    files = [path for folder in (home.path, home.temporary) for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if text.encode() in path.read_bytes()]
 
 
 def nothing_is_left(home: Home) -> None:
@@ -166,17 +210,64 @@ def test_mlflow_holds_one_finished_run_with_recipe_curves_samples_and_model(undi
     assert client.get_model_version_by_alias("quickstart", "candidate").run_id == run_id
 
 
+def test_an_engines_key_is_in_no_file_and_no_command_line(undisturbed: Home) -> None:
+    secret = undisturbed.secret
+    assert secret is not None
+
+    assert len(secret.key) == 32
+    assert secret.mode == 0o600
+    assert any("sglang.launch_server" in command for command in secret.commands)
+    assert not [command for command in secret.commands if secret.key in " ".join(command)]
+    assert files_with(undisturbed, secret.key) == []
+    # Looked at were the run directory, the logs of all processes, MLflow's store and Prefect's database.
+    looked_at = {path.name for path in files_with(undisturbed, undisturbed.run().id)}
+    assert {"batch.json", "mlflow.db", "prefect.db", "output.txt"} <= looked_at
+    assert list(undisturbed.temporary.glob("ray/session_*/logs/*"))
+
+
 def test_nothing_is_left_after_a_run(undisturbed: Home) -> None:
     nothing_is_left(undisturbed)
 
 
-def check_same_bits(expected: Run, actual: Run) -> None:
-    """All samples and the last weights of two runs."""
-    for step in range(1, STEPS + 1):
-        paths = [sorted(run.step_file(step, "").glob("scored-*.parquet")) for run in (expected, actual)]
-        assert read_samples(paths[0]) == read_samples(paths[1])
-    weights = [sha256(run.weights(STEPS) / "model.safetensors") for run in (expected, actual)]
-    assert weights[0] == weights[1]
+Bits = tuple[list[list[Row]], str]
+"""The samples of each step, and the hash of the last weights."""
+
+
+def bits_of(run: Run) -> Bits:
+    folders = [run.step_file(step, "") for step in range(1, STEPS + 1)]
+    samples = [read_samples(sorted(folder.glob("scored-*.parquet"))) for folder in folders]
+    return samples, sha256(run.weights(STEPS) / "model.safetensors")
+
+
+def bits_of_a_plain_loop(home: Home, out: Path) -> Bits:
+    """Train a home's run again by `plain_loop.py`, with the environment of a learner's rank."""
+    run = home.run()
+    environment = os.environ | cpu_environment(run.recipe.learner.threads) | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.integration.plain_loop", home.path, run.id, out]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    samples = [read_samples([out / f"scored-{step}.parquet"]) for step in range(1, STEPS + 1)]
+    return samples, sha256(out / f"weights-{STEPS}" / "model.safetensors")
+
+
+def test_the_flow_trains_as_a_plain_loop_does(undisturbed: Home, tmp_path: Path) -> None:
+    assert bits_of(undisturbed.run()) == bits_of_a_plain_loop(undisturbed, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("via", ["disk", "broadcast"])
+def test_rollouts_beside_updates_train_as_a_plain_loop_with_old_weights_does(
+    new_home, tmp_path: Path, via: str
+) -> None:
+    home = new_home()
+    beside = ["pipeline.max_staleness=1", "evaluation.every=3"]
+    process = home.start(*RECIPE, *beside, f"weight_sync.via={via}")
+    assert process.wait(PATIENCE) == 0, home.output.read_text()
+
+    assert bits_of(home.run()) == bits_of_a_plain_loop(home, tmp_path)
+    assert home.run().weights(2).exists() == (via == "disk")
+    happened = {event["event"] for event in read_events(home.run().events)}
+    assert happened.isdisjoint({"weights not sent", "learner rebuilt", "engine lost"})
 
 
 def test_the_same_recipe_killed_and_resumed_gives_the_same_bits(undisturbed: Home, new_home) -> None:
@@ -190,7 +281,7 @@ def test_the_same_recipe_killed_and_resumed_gives_the_same_bits(undisturbed: Hom
     resumed = home.start("--resume", home.run().id)
     assert resumed.wait(PATIENCE) == 0, home.output.read_text()
 
-    check_same_bits(undisturbed.run(), home.run())
+    assert bits_of(home.run()) == bits_of(undisturbed.run())
     client, found = mlflow_run(home)
     assert [p.step for p in client.get_metric_history(found.info.run_id, "reward/mean")] == [1, 2, 3]
 
@@ -208,7 +299,7 @@ def test_weights_from_memory_and_an_engine_that_is_lost_with_them_give_the_same_
         scheduler.kill()
 
     assert process.wait(PATIENCE) == 0, home.output.read_text()
-    check_same_bits(undisturbed.run(), home.run())
+    assert bits_of(home.run()) == bits_of(undisturbed.run())
     assert "engine lost" in [event["event"] for event in read_events(home.run().events)]
 
 

@@ -27,8 +27,9 @@ class Engines:
 
     def __init__(self, folders: dict[int, Path], log_dir: Path) -> None:
         self.folders = folders
-        model = schema.Model(context_length=256)
-        self.engines = [Engine(index, schema.Engine(threads=1), model, log_dir, "cpu", seed=0) for index in (0, 1)]
+        settings, model = schema.Engine(threads=1), schema.Model(context_length=256)
+        recipe = schema.Recipe(name="r", engine=settings, model=model)
+        self.engines = [Engine(index, recipe, log_dir, "cpu") for index in (0, 1)]
 
     def by_disk(self, version: int) -> list[Endpoint]:
         """Bring them to a version by disk."""

@@ -69,6 +69,14 @@ def test_prompts_left_out_come_only_when_the_others_run_out():
     assert set(weighted_prompts_of_step(0, 0, weights, 5)) == set(range(5))
 
 
+def test_what_comes_after_a_weighted_step_is_the_rest_of_the_same_draw():
+    weights = [0.1, 1.0, 0.5, 0.3, 0.7, 0.2]
+    parts = [weighted_prompts_of_step(0, 3, weights, 2, skip=skip) for skip in (0, 2, 4)]
+    assert [index for part in parts for index in part] == weighted_prompts_of_step(0, 3, weights, 6)
+    with pytest.raises(ValueError, match="2 prompts can't be drawn from 1"):
+        weighted_prompts_of_step(0, 3, weights, 2, skip=5)
+
+
 def test_a_weighted_step_larger_than_the_dataset_is_refused():
     with pytest.raises(ValueError, match="8 prompts can't be drawn from 3"):
         weighted_prompts_of_step(0, 0, [1.0] * 3, 8)

@@ -4,11 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from configs.errors import UserError
-from configs.learner import Learner
 from configs.loader import flatten, load_recipe
-from configs.schema import Engine, Model
+from configs.schema import Engine, Recipe
+from flows.checks import check_before_start
 from flows.rl_post import rl_post
 from tasks.rollout.server import launch_spec
 from tasks.runtime.accelerator import Accelerator
@@ -49,11 +50,34 @@ def test_no_setting_is_for_a_secret():
 
 @pytest.mark.parametrize(
     "override",
-    ["tracking.uri=http://user:hunter2@mlflow:5000", "reward.accuracy={kind: http, url: 'http://user:hunter2@judge'}"],
+    [
+        "tracking.uri=http://user:hunter2@mlflow:5000",
+        "tracking.uri=mysql+pymysql://user:hunter2@db/mlflow",
+        "data.settings={data_files: ['https://user:hunter2@files/questions.json']}",
+        "reward.accuracy={kind: http, url: 'http://user:hunter2@judge'}",
+    ],
 )
 def test_a_password_in_a_recipe_is_refused_and_not_repeated(override: str):
-    with pytest.raises(UserError, match="user name or password") as raised:
+    with pytest.raises(UserError, match=r"user name or password.*MLFLOW_TRACKING_PASSWORD") as raised:
         load_recipe("r1", [override])
+
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_password_in_the_wrong_place_of_a_recipe_is_not_repeated():
+    with pytest.raises(UserError, match=r"tracking: .*given: 'http://mlflow'") as raised:
+        load_recipe("r1", ["tracking=http://user:hunter2@mlflow"])
+
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_password_in_prefects_address_is_refused_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RL_POST_HOME", str(tmp_path))
+    with (
+        temporary_settings({PREFECT_API_URL: "http://user:hunter2@127.0.0.1:9/api"}),
+        pytest.raises(UserError, match="PREFECT_API_AUTH_STRING") as raised,
+    ):
+        check_before_start("quickstart", [], None)
 
     assert "hunter2" not in str(raised.value)
 
@@ -65,9 +89,9 @@ def test_prefect_stores_a_recipe_overrides_and_a_run_to_resume():
 @pytest.mark.parametrize("accelerator", ["cpu", "nvidia", "amd"])
 def test_what_ray_and_the_process_table_show_of_an_actor_holds_no_secret(accelerator: Accelerator):
     key_file = Path("/somewhere/settings.yaml")
+    recipe = Recipe(name="r", engine=Engine(gpus=1))
     server = launch_spec(
-        Engine(gpus=1),
-        Model(),
+        recipe,
         Path("/m"),
         version=0,
         host="127.0.0.1",
@@ -76,7 +100,7 @@ def test_what_ray_and_the_process_table_show_of_an_actor_holds_no_secret(acceler
         seed=0,
         secrets_file=key_file,
     )
-    shown = [*server.command, *server.env, *learner_environment(Learner(), accelerator)]
+    shown = [*server.command, *server.env, *learner_environment(recipe, accelerator)]
 
     assert not [word for word in shown if SECRET.search(word)]
     assert server.command[server.command.index("--config") + 1] == str(key_file)

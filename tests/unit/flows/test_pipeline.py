@@ -129,6 +129,19 @@ def test_a_rollout_does_not_wait_for_the_updates_that_it_runs_beside(
         assert waits_for == list(range(1, step - staleness))
 
 
+def test_an_update_waits_for_weights_that_the_learner_is_to_send_beside_it_and_not_for_those_on_disk(
+    monkeypatch: pytest.MonkeyPatch, staleness: int
+) -> None:
+    graphs = {via: submitted(monkeypatch, staleness, [], weight_sync={"via": via}) for via in ("disk", "broadcast")}
+
+    for step in range(1 + staleness, STEPS + 1):
+        waits = {
+            via: graph.of("update policy", step=step).comes_after(graph.of("publish weights", version=step - staleness))
+            for via, graph in graphs.items()
+        }
+        assert waits == {"disk": False, "broadcast": staleness > 0}
+
+
 def test_engines_keep_their_weights_until_nobody_samples_from_them(
     monkeypatch: pytest.MonkeyPatch, staleness: int
 ) -> None:
@@ -146,6 +159,28 @@ def test_updates_go_one_after_the_other(monkeypatch: pytest.MonkeyPatch, stalene
 
     for step in range(2, STEPS + 1):
         assert graph.of("update policy", step=step).comes_after(graph.of("update policy", step=step - 1))
+
+
+def test_engines_go_on_while_a_checkpoint_is_written_unless_the_learner_sends_them_their_weights(
+    monkeypatch: pytest.MonkeyPatch, staleness: int
+) -> None:
+    graphs = {
+        via: submitted(monkeypatch, staleness, [], weight_sync={"via": via}, learner={"checkpoint_every": 2})
+        for via in ("disk", "broadcast")
+    }
+
+    for step in (2, 4):
+        for via, graph in graphs.items():
+            checkpoint = graph.of("save checkpoint", step=step)
+            assert checkpoint.comes_after(graph.of("update policy", step=step))
+            assert graph.of("update policy", step=step + 1).comes_after(checkpoint)
+            assert graph.of("publish weights", version=step).comes_after(checkpoint) == (via == "broadcast")
+
+
+def test_the_last_step_has_a_checkpoint_and_the_first_one_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = submitted(monkeypatch, 0, [], learner={"checkpoint_every": 4})
+
+    assert [node.parameters["step"] for node in graph.nodes if node.name == "save checkpoint"] == [4, STEPS]
 
 
 def test_every_step_is_committed_once_in_order(monkeypatch: pytest.MonkeyPatch, staleness: int) -> None:

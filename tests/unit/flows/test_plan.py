@@ -16,9 +16,11 @@ from rich.console import Console
 
 from configs.errors import UserError
 from configs.loader import load_recipe
-from configs.schema import Recipe
+from configs.schema import Pipeline, Recipe, WeightSync
 from flows.plan import GIB, LaunchPlan, describe, describe_bundles, launch_plan, show
 from tasks.runtime.machines import parse_cluster
+from tasks.runtime.memory import kept_demand
+from trainer.model_shape import model_shape
 
 SNAPSHOTS = Path(__file__).parent / "plans"
 MODELS = {
@@ -112,6 +114,12 @@ def test_a_model_that_the_learner_cannot_hold_is_said_so_with_the_numbers():
     assert any(problem.startswith("learner-0 needs") and "a H100 has 79.6" in problem for problem in problems)
 
 
+def test_a_model_with_quantised_weights_does_not_fit_any_cluster():
+    problems = plan_of("deepseek-ai/DeepSeek-R1", "64x8:B200").problems
+
+    assert any("deepseek-ai/DeepSeek-R1 are quantised (fp8) and can't be trained" in problem for problem in problems)
+
+
 def test_an_engine_and_a_rank_take_turns_on_one_gpu():
     plan = launch_plan(load_recipe("r1", gpus=1), parse_cluster("1x1:H100"))
 
@@ -138,6 +146,11 @@ def test_a_plan_says_what_is_held_together_on_each_node():
 def test_engines_are_reached_by_their_nodes_address_where_there_are_several():
     assert "--host=127.0.0.1" in plan_of("Qwen/Qwen3-8B", "1x8:H100").processes[0].command
     assert "--host=NODE" in plan_of("Qwen/Qwen3-8B", "2x8:H100").processes[0].command
+
+
+def test_a_cluster_of_other_gpus_than_the_recipes_is_refused():
+    with pytest.raises(UserError, match="accelerator_type is H200, but the cluster has H100"):
+        launch_plan(load_recipe("r1", ["accelerator_type=H200"], gpus=1), parse_cluster("1x1:H100"))
 
 
 def test_an_engine_larger_than_a_node_is_refused():
@@ -174,3 +187,15 @@ if __name__ == "__main__":
     SNAPSHOTS.mkdir(exist_ok=True)
     for name in SPLIT + COLOCATED:
         (SNAPSHOTS / f"{name.replace(':', '-')}.json").write_text(everything(name))
+
+
+def test_versions_that_ranks_keep_for_engines_count_for_all_ranks_of_the_first_ones_node():
+    fresh = recipe("Qwen/Qwen3-8B", 1, 4, 12, "split")
+    lagging = {"pipeline": Pipeline(max_staleness=2), "weight_sync": WeightSync(via="broadcast")}
+    stale = fresh.model_copy(update=lagging)
+    plans = [launch_plan(each, parse_cluster("2x8:H100")) for each in (fresh, stale)]
+
+    first, *_ = ranks = [process.place.node for process in plans[1].processes if process.place.kind == "learner"]
+    assert 1 < ranks.count(first) < 12
+    kept = kept_demand(stale, model_shape("Qwen/Qwen3-8B"))
+    assert plans[1].host_memory - plans[0].host_memory == ranks.count(first) * kept > 0

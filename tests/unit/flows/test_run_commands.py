@@ -55,6 +55,36 @@ def test_a_run_that_is_not_there_is_a_users_mistake(run: Run, command: str) -> N
     assert isinstance(call(command, "nope").exception, UserError)
 
 
+@pytest.mark.parametrize("command", ["show", "verify", "resume"])
+@pytest.mark.parametrize("text", ["", "{", '{"format": 1}'], ids=["empty", "torn", "of an older format"])
+def test_a_run_of_another_format_or_without_its_record_is_a_users_mistake(run: Run, command: str, text: str) -> None:
+    (run.root / "run.json").write_text(text)
+
+    error = call(command, run.id).exception
+
+    assert isinstance(error, UserError) and str(run.root) in str(error)
+
+
+def test_a_run_that_is_being_run_is_listed_told_and_checked_as_such(run: Run) -> None:
+    with hold(run):
+        assert "running" in call("runs").output
+        assert "running, held by process" in call("show", run.id).output
+        assert f"{run.id} is being run" in call("verify", run.id).output
+    assert "is being run" not in call("verify", run.id).output
+
+
+def test_a_damaged_lock_or_event_is_one_line(run: Run) -> None:
+    run.logs.mkdir()
+    run.events.write_text('3\n{"half": 1}\n{"ti')
+    assert run.id in call("show", run.id).output
+
+    (run.root / "lock.json").write_text("")
+    for arguments in (["show", run.id], ["verify", run.id], ["resume", run.id]):
+        error = call(*arguments).exception
+        assert isinstance(error, UserError) and "lock.json is damaged" in str(error)
+    assert "lock.json is damaged" in call("runs").output
+
+
 def test_a_run_that_is_being_run_is_not_resumed(run: Run) -> None:
     with hold(run):
         done = call("resume", run.id)

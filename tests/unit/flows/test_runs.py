@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from configs.loader import load_recipe
+from flows import runs
 from flows.runs import duration, list_runs, state, summaries, tell
 from tasks.runtime.events import record
 from tasks.runtime.files import write_json
@@ -60,15 +61,38 @@ def test_a_run_with_all_its_steps_is_finished_until_it_gets_more(run: Run) -> No
     assert state(go_on(run, ["steps=3"])) == "stopped"
 
 
-def test_the_table_shows_the_latest_of_each_number_and_passes_over_what_is_no_run(run: Run, page: Console) -> None:
-    (run.home / "runs" / "stranger").mkdir()
-
+def test_the_table_shows_the_latest_of_each_number(run: Run, page: Console) -> None:
     list_runs(run.home, page)
 
-    (line,) = summaries(run.home)
+    (line,), _ = summaries(run.home)
     assert (line.run, line.recipe, line.state, line.step, line.steps) == (run.id, "r1", "stopped", 1, 2)
     assert line.latest == {"reward/mean": 0.5, "eval/heldout/sampled_accuracy": 0.25}
     assert all(text in printed(page) for text in (run.id, "1 of 2", "0.50", "0.25"))
+
+
+def test_what_is_no_run_of_this_version_is_named_in_a_line_of_its_own(run: Run, page: Console) -> None:
+    runs = run.home / "runs"
+    (runs / "stranger").mkdir()
+    (runs / ".hidden").mkdir()
+    write_json(runs / "old" / "run.json", {"format": 1})
+    damaged = create_run(run.home, run.recipe)
+    commit(damaged, 0, {})
+    damaged.step_file(0, "commit.json").write_text("{")
+
+    list_runs(run.home, page)
+
+    found, left_out = summaries(run.home)
+    assert [line.run for line in found] == [run.id]
+    assert left_out == [line.removeprefix("left out: ") for line in printed(page).splitlines()[-3:]]
+    assert f"{runs / 'old'} has format 1" in left_out[0]
+    assert "commit.json is damaged" in left_out[1]
+    assert f"{runs / 'stranger'} is no run" in left_out[2]
+
+
+def test_a_lock_that_is_given_back_while_it_is_looked_at_is_nobodys(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "read_owner", lambda run: this_process() | {"place": "elsewhere"})
+
+    assert state(run) == "stopped"
 
 
 def test_a_home_without_runs_says_how_to_begin_one(tmp_path: Path, page: Console) -> None:
@@ -84,9 +108,23 @@ def test_the_story_has_the_steps_the_changes_and_what_happened(run: Run, page: C
     tell(run, page)
 
     said = printed(page)
+    assert "best: nothing was evaluated yet" in said
+    assert "on the disk: weights none; checkpoints none" in said
     assert "steps: 2 → 3 after step 1" in said
     assert "1.25" in said and "2.00" in said
     assert "engine lost  engine: engine-0  why: no sign of life for 120 s" in said
+
+
+def test_the_story_names_the_best_version_and_what_is_on_the_disk(run: Run, page: Console) -> None:
+    commit(run, 2, {"eval/heldout/sampled_accuracy": 0.125})
+    for version in (0, 1, 2):
+        run.weights(version).mkdir(parents=True)
+    run.checkpoint(2).mkdir(parents=True)
+
+    tell(run, page)
+
+    assert f"best: version 0, accuracy 0.250, in {run.weights(0)}\n" in printed(page)
+    assert "on the disk: weights 0, 1, 2; checkpoints 2\n" in printed(page)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (2e5, "2 d")])

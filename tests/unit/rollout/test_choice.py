@@ -40,6 +40,18 @@ def test_a_curriculum_draws_by_the_pass_rates_of_two_steps_before(tmp_path: Path
     assert sorted(ids(choose(taught, 3, 0, PROMPTS))) == ["36", "37", "38", "39"]
 
 
+def test_a_curriculum_draws_no_prompt_twice_in_a_step_while_there_are_others(tmp_path: Path):
+    taught = run(tmp_path, curriculum={"low": 0.1, "high": 0.9})
+    write_json(taught.step_file(1, PASS_RATES), {str(index): 0.5 + index / 100 for index in range(20)})
+
+    drawn = [ids(choose(taught, 3, turn, PROMPTS)) for turn in range(12)]
+
+    assert len({name for names in drawn[:10] for name in names}) == 40
+    assert all(len(set(names)) == 4 for names in drawn[10:])
+    assert drawn[10:] != drawn[:2]
+    assert drawn == [ids(choose(taught, 3, turn, PROMPTS)) for turn in range(12)]
+
+
 def test_a_curriculum_begins_with_all_prompts_alike(tmp_path: Path):
     taught = run(tmp_path, curriculum={"low": 0.1, "high": 0.9})
 

@@ -8,7 +8,7 @@ import pytest
 
 from configs.schema import Recipe
 from tasks.rollout import publication
-from tasks.rollout.client import TORN, Endpoint, WeightsNotUpdated
+from tasks.rollout.client import TORN, Endpoint
 from tasks.runtime.events import read_events
 from tasks.runtime.files import write_json
 from tasks.runtime.ledger import Run
@@ -19,17 +19,23 @@ class Engine:
 
     def __init__(self, version: int | None) -> None:
         self.version = version
+        self.endpoint = Endpoint("http://here:1", "key")
         self.published: list[Path] = []
+        self.waits = False
 
     def reports(self) -> tuple[Endpoint, int] | None:
-        return None if self.version is None else (Endpoint("url", "key"), self.version)
+        return None if self.version is None else (self.endpoint, self.version)
+
+    def await_weights(self) -> Endpoint | None:
+        self.waits = self.version not in (None, TORN)
+        return self.endpoint if self.waits else None
 
     def publish(self, folder: Path, version: int) -> Endpoint:
         if self.version != version:
             assert folder.exists()
             self.published.append(folder)
         self.version = version
-        return Endpoint("url", "key")
+        return self.endpoint
 
 
 class Learner:
@@ -40,15 +46,22 @@ class Learner:
         self.sent: list[int] = []
         self.written: list[int] = []
 
-    def send_weights(self, version: int, policy: str, endpoints: Sequence[Endpoint]) -> int:
+    def hold(self, version: int, policy: str) -> None:
         assert policy == "start"
+        assert not any(engine.waits for engine in self.engines)
+
+    def host(self) -> str:
+        return "here"
+
+    def send_weights(self, version: int, policy: str, shares: Sequence[Sequence[Endpoint]]) -> str | None:
+        (endpoints,) = shares
         for engine in self.engines:
-            if engine.version not in (None, TORN):
+            if engine.waits and engine.endpoint in endpoints:
                 engine.version = TORN if self.fails else version
         if self.fails:
-            raise WeightsNotUpdated("an engine was lost")
+            return "an engine was lost"
         self.sent.append(len(endpoints))
-        return 0
+        return None
 
     def save_weights(self, version: int, policy: str) -> None:
         self.written.append(version)
@@ -71,7 +84,7 @@ class Stage:
             return [getattr(actor, method)(*arguments) for actor in actors]
 
         monkeypatch.setattr(publication, "ask", ask)
-        monkeypatch.setattr(publication, "learner_ranks", lambda run: [self.learner])
+        monkeypatch.setattr(publication, "learner_ranks", lambda run, version: [self.learner])
 
     def publish(self, version: int) -> None:
         publication.sync_from_memory(self.run, version, self.engines)
@@ -122,6 +135,44 @@ def test_engines_that_an_update_failed_in_are_brought_up_from_disk_and_the_run_s
     assert stage.from_disk() == [True, True]
     (event,) = read_events(stage.run.events)
     assert (event["event"], event["version"], event["why"]) == ("weights not sent", 3, "an engine was lost")
+
+
+def test_an_engine_that_no_rank_can_reach_through_memory_gets_its_weights_by_disk_and_the_run_s_story_tells_it(
+    tmp_path: Path, monkeypatch
+):
+    stage = Stage(tmp_path, monkeypatch, 2, 2, via="tensors")
+    stage.engines[1].endpoint = Endpoint("http://elsewhere:1", "key")
+
+    stage.publish(3)
+
+    assert stage.learner.sent == [1]
+    assert stage.from_disk() == [False, True]
+    (event,) = read_events(stage.run.events)
+    assert event["why"] == "no rank of the learner is on the node of http://elsewhere:1"
+
+
+@pytest.mark.parametrize(
+    ("via", "expected"),
+    [
+        ("broadcast", ([["a0", "b0", "a1", "c0"], [], [], []], [])),
+        ("tensors", ([["a0", "a1"], [], ["b0"], []], ["c0"])),
+    ],
+)
+def test_one_rank_broadcasts_to_all_and_through_shared_memory_the_first_of_each_node_sends_to_those_on_it(
+    via: str, expected: tuple[list[list[str]], list[str]]
+):
+    hosts = {"a": "10.0.0.1", "b": "fd00::2", "c": "10.0.0.3"}
+    engines = {
+        "a0": Endpoint("http://10.0.0.1:1", "key"),
+        "b0": Endpoint("http://[fd00::2]:1", "key"),
+        "a1": Endpoint("http://10.0.0.1:2", "key"),
+        "c0": Endpoint("http://10.0.0.3:1", "key"),
+    }
+    names = {endpoint: name for name, endpoint in engines.items()}
+
+    shares, left = publication.deal(via, [hosts[node] for node in "aabb"], list(engines.values()))
+
+    assert ([[names[engine] for engine in share] for share in shares], [names[engine] for engine in left]) == expected
 
 
 def test_publishing_again_does_nothing(tmp_path: Path, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 
 from configs.errors import UserError
 from configs.loader import load_recipe
-from tasks.runtime.accelerator import vendor
+from tasks.runtime.accelerator import gpu_type, vendor
 from tasks.runtime.cluster import check_fit, needed
 
 GIB = 2**30
@@ -32,6 +32,13 @@ def test_a_gpu_that_is_shared_is_needed_once() -> None:
     assert needed(load_recipe("r1", gpus=2))["GPU"] == 2
 
 
+def test_versions_that_the_learner_keeps_for_engines_that_lag_behind_take_memory() -> None:
+    beside = ["pipeline.max_staleness=2", "algorithm.old_policy=behaviour", "algorithm.correction.weight=none"]
+    disk, memory = (needed(load_recipe("r1", [*beside, f"weight_sync.via={via}"])) for via in ("disk", "broadcast"))
+
+    assert memory["memory"] - disk["memory"] == 2 * 4 * 1_600_000
+
+
 def test_the_default_recipe_fits_two_cores() -> None:
     check_fit(needed(load_recipe("r1")), {"CPU": 2, "memory": 12 * GIB})
 
@@ -46,4 +53,29 @@ def test_the_default_recipe_fits_two_cores() -> None:
     ],
 )
 def test_the_vendor_is_told_by_what_ray_reports(resources: dict[str, float], expected: str) -> None:
-    assert vendor(resources) == expected
+    assert vendor(None, resources) == expected
+
+
+MIXED = {"GPU": 24.0, "accelerator_type:H100": 1.0, "accelerator_type:AMD-Instinct-MI300X-OAM": 2.0}
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [("H100", "nvidia"), ("AMD-Instinct-MI300X-OAM", "amd")])
+def test_of_several_types_of_gpus_the_chosen_one_decides(chosen: str, expected: str) -> None:
+    assert vendor(chosen, MIXED) == expected
+
+
+def test_several_types_of_gpus_are_refused_without_a_choice() -> None:
+    with pytest.raises(UserError, match="set accelerator_type to AMD-Instinct-MI300X-OAM or H100"):
+        vendor(None, MIXED)
+
+
+@pytest.mark.parametrize(
+    ("resources", "there"), [(MIXED, "AMD-Instinct-MI300X-OAM, H100"), ({"GPU": 8.0}, "no GPU of a type")]
+)
+def test_a_type_that_is_not_there_is_refused_with_those_that_are(resources: dict[str, float], there: str) -> None:
+    with pytest.raises(UserError, match=f"accelerator_type is H200, but the cluster has {there}"):
+        vendor("H200", resources)
+
+
+def test_gpus_whose_type_ray_does_not_know_are_taken_without_a_choice() -> None:
+    assert gpu_type(None, {"GPU": 8.0}) is None

@@ -21,6 +21,15 @@ def test_a_run_without_events_has_none(tmp_path: Path) -> None:
     assert read_events(tmp_path / "events.jsonl") == []
 
 
+def test_an_address_in_an_error_is_noted_without_its_password(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+
+    record(path, "failed", error="404 for url 'http://me:secret@prefect:4200/api'")
+
+    assert "secret" not in path.read_text()
+    assert [event["error"] for event in read_events(path)] == ["404 for url 'http://prefect:4200/api'"]
+
+
 def test_lines_of_many_writers_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
 

@@ -11,8 +11,8 @@ import pytest
 from configs.errors import UserError
 from configs.loader import load_recipe
 from tasks.rollout.samples import SCORED, write_samples
-from tasks.runtime import files
-from tasks.runtime.files import sha256, whole_file, write_json
+from tasks.runtime import files, ledger
+from tasks.runtime.files import read_json, sha256, whole_file, write_json
 from tasks.runtime.ledger import (
     Run,
     best_version,
@@ -20,9 +20,11 @@ from tasks.runtime.ledger import (
     committed_steps,
     create_run,
     forget_weights,
+    numbered,
     once,
     open_run,
     read_commit,
+    run_of,
 )
 
 
@@ -191,7 +193,7 @@ def test_a_file_that_was_damaged_after_its_receipt_is_made_again(
 
 def evaluated(run: Run, accuracies: dict[int, float]) -> None:
     for step, accuracy in accuracies.items():
-        write_json(run.step_file(step, "eval.json"), {})
+        run.weights(step).mkdir(parents=True)
         commit(run, step, {"eval/heldout/sampled_accuracy": accuracy})
 
 
@@ -209,15 +211,69 @@ def evaluated(run: Run, accuracies: dict[int, float]) -> None:
 def test_the_best_version_has_the_highest_accuracy(run: Run, accuracies: dict[int, float], best: int | None) -> None:
     evaluated(run, accuracies)
     commit(run, 7, {})
+    run.weights(7).mkdir(parents=True)
+    run.weights(8).mkdir(parents=True)
 
     assert best_version(run) == best
 
 
 def test_the_first_the_best_and_the_last_weights_are_kept(run: Run) -> None:
     evaluated(run, {0: 0.1, 2: 0.5, 4: 0.4})
-    for version in range(7):
+    for version in (1, 3, 5, 6):
         run.weights(version).mkdir(parents=True)
 
     forget_weights(run, before=5)
 
-    assert sorted(int(path.name) for path in (run.root / "weights").iterdir()) == [0, 2, 5, 6]
+    assert numbered(run.root / "weights") == [0, 2, 5, 6]
+
+
+def test_the_best_weights_of_a_long_run_are_found_by_a_few_commits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    accuracies = [0.3, 0.2, 0.5, 0.4, 0.5, 0.1, 0.6, 0.55, 0.6, 0.2]
+    read: list[Path] = []
+    for step, accuracy in enumerate(accuracies):
+        evaluated(run, {step: accuracy})
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "read_json", lambda path: read.append(path) or read_json(path))
+            forget_weights(run, before=step)
+
+        best = accuracies.index(max(accuracies[: step + 1]))
+        assert numbered(run.root / "weights") == sorted({0, best, step})
+    # Of the first version, of the best one, of the one before and of the new one.
+    assert len(read) <= 4 * len(accuracies)
+
+
+def test_a_neighbour_that_is_damaged_does_not_hinder_a_flow_run_from_finding_its_run(run: Run) -> None:
+    begun = create_run(run.home, load_recipe("r1"), flow_run="this-one")
+    (run.root / "run.json").write_text("{")
+
+    assert run_of(run.home, "this-one") == begun
+    assert run_of(run.home, "another") is None
+
+
+MISTAKES = {
+    "no record": ("run.json", None, "is no run: it has no run.json"),
+    "torn record": ("run.json", "{", r"run\.json is damaged"),
+    "foreign record": ("run.json", "[1]", r"run\.json is damaged"),
+    "no recipe": ("recipe.yaml", None, r"recipe\.yaml is missing"),
+    "recipe of another version": ("recipe.yaml", "name: r1\nstepps: 5", r"recipe\.yaml: unknown key stepps"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_directory_that_is_no_whole_run_is_named_with_what_is_wrong(run: Run, case: str) -> None:
+    name, text, message = MISTAKES[case]
+    (run.root / name).unlink()
+    if text is not None:
+        (run.root / name).write_text(text)
+
+    with pytest.raises(UserError, match=message):
+        open_run(run.home, run.id)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"step": 0}'])
+def test_a_damaged_commit_is_named(run: Run, text: str) -> None:
+    commit(run, 0, {})
+    run.step_file(0, "commit.json").write_text(text)
+
+    with pytest.raises(UserError, match=r"steps/000000/commit\.json is damaged"):
+        read_commit(run, 0)

@@ -2,7 +2,7 @@
 
 from configs.schema import Recipe
 from tasks.runtime.machines import GPUS
-from tasks.runtime.memory import Demand, engine_demand, learner_demand, shared_demand
+from tasks.runtime.memory import Demand, engine_demand, kept_demand, learner_demand, shared_demand
 from trainer.model_shape import model_shape
 
 SHAPE = model_shape("Qwen/Qwen3-1.7B")
@@ -55,3 +55,14 @@ def test_replicas_divide_the_ranks_that_a_weight_is_sharded_over():
 
     assert halves.parts["weights"] == 2 * whole.parts["weights"]
     assert halves.parts["activations"] == whole.parts["activations"]
+
+
+def lagging(**learner: object) -> Recipe:
+    stale = {"weight_sync": {"via": "broadcast"}, "pipeline": {"max_staleness": 2}}
+    return Recipe.model_validate({"name": "sized", "learner": {"ranks": 4, **learner}, **stale})
+
+
+def test_a_rank_keeps_its_shards_of_each_version_that_engines_may_lag_behind_and_of_those_only_what_it_trains():
+    assert kept_demand(lagging(), SHAPE) == 2 * learner_demand(lagging(), SHAPE).parts["weights"]
+    assert 0 < kept_demand(lagging(lora={"rank": 8}), SHAPE) < kept_demand(lagging(), SHAPE) / 20
+    assert kept_demand(recipe(), SHAPE) == 0

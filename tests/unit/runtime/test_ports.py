@@ -3,14 +3,18 @@
 import socket
 from contextlib import ExitStack
 from multiprocessing import get_context
+from urllib.parse import urlsplit
 
-from tasks.runtime.ports import LOOPBACK, interface_of, own_address, reserved_port
+import pytest
+
+from tasks.runtime.ports import LOOPBACK, interface_of, own_address, reserved_port, url_of
+from tests.ipv6 import needs_ipv6
 
 
-def listen(port: int) -> socket.socket:
-    server = socket.socket()
+def listen(port: int, host: str = LOOPBACK) -> socket.socket:
+    server = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    server.bind((LOOPBACK, port))
+    server.bind((host, port))
     server.listen()
     return server
 
@@ -18,6 +22,18 @@ def listen(port: int) -> socket.socket:
 def test_a_reserved_port_can_be_listened_on():
     with reserved_port() as port, listen(port), socket.create_connection((LOOPBACK, port)):
         pass
+
+
+@needs_ipv6
+def test_a_port_is_reserved_at_an_ipv6_address_too():
+    with reserved_port("::1") as port, listen(port, "::1"), socket.create_connection(("::1", port)):
+        pass
+
+
+@pytest.mark.parametrize(("host", "url"), [("10.0.0.7", "http://10.0.0.7:4001"), ("fd00::1", "http://[fd00::1]:4001")])
+def test_an_ipv6_address_is_in_brackets_in_a_url(host: str, url: str):
+    assert url_of(host, 4001) == url
+    assert urlsplit(url).hostname == host
 
 
 def test_many_reservations_at_once_are_all_different_and_all_bindable():

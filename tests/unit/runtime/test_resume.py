@@ -27,7 +27,7 @@ def checkpoint(run: Run, version: int) -> None:
 
 
 ALLOWED = ["steps=9", "evaluation.every=7", "tracking.register_as=other", "engine.count=2", "learner.threads=1",
-           "learner.checkpoint_every=3"]  # fmt: skip
+           "learner.checkpoint_every=3", "accelerator_type=H100"]  # fmt: skip
 
 
 @pytest.mark.parametrize("override", ALLOWED)

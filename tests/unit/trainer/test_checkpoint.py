@@ -58,6 +58,24 @@ def test_a_damaged_checkpoint_is_refused_and_changes_nothing(
     assert equal(live, state(7.0))
 
 
+def test_a_checkpoint_is_on_the_disk_before_its_name_and_the_name_before_the_learner_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    target, seen = tmp_path / "20", []
+
+    def note(descriptor: int) -> None:
+        seen.append((Path(os.readlink(f"/proc/self/fd/{descriptor}")).name, target.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    checkpoint.save(target, state(1.0), version=20)
+
+    stored = {path.name for path in target.iterdir()}
+    assert {"manifest.json", ".metadata"} < stored
+    assert stored | {".20.tmp"} <= {name for name, _ in seen[:-1]}
+    assert {there for _, there in seen[:-1]} == {False}
+    assert seen[-1] == (tmp_path.name, True)
+
+
 def test_a_killed_writer_leaves_the_checkpoints_before_and_none_of_its_own_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

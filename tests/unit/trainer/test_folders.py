@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,29 @@ def test_the_folder_appears_when_it_is_complete(tmp_path: Path):
 
     assert (tmp_path / "out" / "file").read_text() == "content"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["new", "replaced"])
+def test_the_files_are_on_the_disk_before_the_name_and_the_name_before_the_writer_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
+):
+    target, seen = tmp_path / "out", []
+    if replaced:
+        target.mkdir()
+
+    def note(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        seen.append(("folder of all" if path == tmp_path else path.name, (target / "file").exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    with written_at_once(target) as folder:
+        (folder / "inner").mkdir()
+        for name in ("file", "inner/part"):
+            (folder / name).write_text("content")
+
+    assert sorted(seen[:-2]) == [("file", False), ("inner", False), ("part", False)]
+    assert seen[-2] == (folder.name, False)
+    assert seen[-1] == ("folder of all", True)
 
 
 def test_a_failure_leaves_nothing_and_keeps_what_was_there(tmp_path: Path):

@@ -32,6 +32,16 @@ def test_the_cache_of_latent_attention_holds_one_latent_that_can_not_be_divided(
     assert (shape.cache_values, shape.cache_heads) == (61 * (512 + 64), 1)
 
 
+def test_quantised_weights_are_told_from_plain_ones(tmp_path):
+    config = tiny_policy.config()
+    config.quantization_config = {"quant_method": "awq"}
+    config.save_pretrained(tmp_path)
+
+    assert model_shape(str(tmp_path)).quantisation == "awq"
+    assert model_shape("deepseek-ai/DeepSeek-R1").quantisation == "fp8"
+    assert model_shape("Qwen/Qwen3-8B").quantisation is None
+
+
 def test_a_local_folder_is_counted_from_its_configuration_alone(tmp_path):
     tiny_policy.config().save_pretrained(tmp_path)
 

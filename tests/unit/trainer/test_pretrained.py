@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from configs.errors import UserError
 from configs.schema import Model
 from trainer import pretrained
 from trainer.pretrained import ModelNotAvailable, materialise
@@ -30,6 +32,26 @@ def test_a_local_folder_without_safetensors_is_refused(tmp_path: Path):
 
     with pytest.raises(ModelNotAvailable, match=r"needs a config\.json and weights in \*\.safetensors"):
         materialise(Model(path=str(tmp_path)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "method"),
+    [
+        ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, "fp8"),
+        ({"compression_config": {"format": "pack-quantized"}}, "an unknown method"),
+    ],
+)
+@pytest.mark.parametrize("local", [True, False])
+def test_quantised_weights_are_refused_with_what_to_give_instead(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: dict[str, Any], method: str, local: bool
+):
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "model.safetensors").touch()
+    monkeypatch.setattr(pretrained, "snapshot_download", lambda *_, **__: str(tmp_path))
+    path = str(tmp_path) if local else "owner/name"
+
+    with pytest.raises(UserError, match=rf"model\.path {path} are quantised \({method}\) and can't be trained"):
+        materialise(Model(path=path), tmp_path)
 
 
 def test_a_path_that_is_neither_a_folder_nor_a_hub_id_is_named(tmp_path: Path):

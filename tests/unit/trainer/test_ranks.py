@@ -7,12 +7,14 @@ from typing import Any, cast
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.spawn import start_processes
 
 from configs.schema import Recipe
+from tests.ipv6 import needs_ipv6
 from trainer import ranks
 from trainer.learner import Learner
 from trainer.samples import Sample
@@ -210,6 +212,17 @@ def test_a_rank_that_waits_for_one_that_does_not_come_gives_up():
     assert ranks.count() == 1
 
 
-def test_nobody_but_the_address_is_listened_at():
-    with ranks.open_door("127.0.0.1") as door:
-        assert door.getsockname()[0] == "127.0.0.1"
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=needs_ipv6)])
+def test_nobody_but_the_address_is_listened_at(host: str):
+    with ranks.open_door(host) as door:
+        assert door.getsockname()[0] == host
+
+
+@needs_ipv6
+def test_ranks_meet_at_an_ipv6_address():
+    door = ranks.open_door("::1")
+
+    ranks.meet(f"::1:{door.getsockname()[1]}", 0, 1, "cpu", 5.0, door)
+
+    assert dist.is_initialized()
+    ranks.part()

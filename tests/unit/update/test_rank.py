@@ -1,5 +1,6 @@
 import logging
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,23 +8,18 @@ import torch
 from safetensors.torch import load_file
 
 from configs.schema import Recipe
-from tasks.rollout.client import Endpoint, WeightsNotUpdated
 from tasks.runtime.events import read_events
 from tasks.runtime.files import sha256, write_json
 from tasks.runtime.ledger import Run, commit
+from tasks.update import rank as rank_module
 from tasks.update import weight_sync
 from tasks.update.rank import LearnerRank, training_samples
+from tests.ipv6 import needs_ipv6
 from tests.scored import scored
-from trainer import checkpoint, tiny_policy
+from tests.unit.update.recording import TO_ONE, Recording
+from trainer import checkpoint
 from trainer.export import Export, Named
 from trainer.learner import Learner
-
-
-@pytest.fixture(scope="module")
-def policy_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("policy") / "tiny"
-    tiny_policy.build(folder)
-    return str(folder)
 
 
 @pytest.fixture
@@ -46,6 +42,13 @@ def test_rows_become_samples(run: Run):
     assert (first.group, first.prompt_ids, first.response_ids, first.weights_version) == ("0", [10, 11], [14, 13], 1)
     assert (first.reward, first.accuracy, first.truncated) == (0.0, None, False)
     assert (second.reward, second.accuracy, second.truncated) == (1.0, 0.5, True)
+
+
+@needs_ipv6
+def test_the_first_rank_is_met_at_its_nodes_address_of_either_kind(run: Run, monkeypatch: pytest.MonkeyPatch):
+    for host in ("127.0.0.1", "::1"):
+        monkeypatch.setattr(rank_module, "own_address", lambda host=host: host)
+        assert re.fullmatch(rf"{host}:\d+", LearnerRank(run, 0).address())
 
 
 def test_a_lost_rank_is_rebuilt_by_replay_to_the_same_bits(run: Run, policy_dir: str):
@@ -106,35 +109,26 @@ def test_deterministic_mode_is_on_where_the_recipe_says_so(
         torch.use_deterministic_algorithms(False)
 
 
+def test_a_checkpoint_that_another_rank_has_to_write_is_of_the_version_that_it_was_asked_for(run: Run, policy_dir: str):
+    expected = update(LearnerRank(run, 0), run, 2, policy_dir)
+
+    LearnerRank(run, 0).save_checkpoint(1, policy_dir)  # One that was lost came back empty.
+
+    again = LearnerRank(run, 0)
+    assert update(again, run, 2, policy_dir) == expected
+    assert read_events(run.events)[-1]["checkpoint"] == 1
+
+
 def test_the_last_two_checkpoints_and_the_best_one_are_kept(run: Run):
     for version in (10, 20, 30, 40):
         run.checkpoint(version).mkdir(parents=True)
+        run.weights(version).mkdir(parents=True)
         write_json(run.step_file(version, "eval.json"), {})
         commit(run, version, {"eval/heldout/sampled_accuracy": 1 / version})
 
     LearnerRank(run, 0)._prune(40)
 
     assert run.checkpoints() == [10, 30, 40]
-
-
-class Recording:
-    """Stands in for the sender: takes what it is sent, or fails after the first tensor."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self.fails = False
-        self.sent: list[tuple[int, dict[str, torch.Tensor]]] = []
-        self.closed = False
-
-    def send(self, weights: Iterator[Named], sizes: Sequence[int], version: int, engines: Sequence[Endpoint]) -> None:
-        if self.fails:
-            next(weights)
-            raise WeightsNotUpdated("an engine was lost")
-        tensors = dict(weights)
-        assert list(sizes) == [tensor.nbytes for tensor in tensors.values()]
-        self.sent.append((version, tensors))
-
-    def close(self) -> None:
-        self.closed = True
 
 
 @pytest.fixture
@@ -156,7 +150,7 @@ def test_what_engines_get_from_memory_is_not_written_and_is_the_same_where_it_is
     run, rank, recording = in_memory
     assert not run.weights(1).exists()
 
-    size = rank.send_weights(1, policy_dir, [Endpoint("http://engine", "key")])
+    rank.send_weights(1, policy_dir, TO_ONE)
     rank.save_weights(1, policy_dir)
 
     ((version, sent),) = recording.sent
@@ -164,16 +158,15 @@ def test_what_engines_get_from_memory_is_not_written_and_is_the_same_where_it_is
     assert version == 1
     assert sent.keys() == stored.keys()
     assert all(torch.equal(sent[name], stored[name]) for name in stored)
-    assert size == sum(tensor.nbytes for tensor in stored.values())
 
 
 def test_a_lost_rank_sends_the_version_that_it_is_asked_for(
     in_memory: tuple[Run, LearnerRank, Recording], policy_dir: str
 ):
     run, rank, recording = in_memory
-    rank.send_weights(1, policy_dir, [Endpoint("http://engine", "key")])
+    rank.send_weights(1, policy_dir, TO_ONE)
 
-    LearnerRank(run, 0).send_weights(1, policy_dir, [Endpoint("http://engine", "key")])
+    LearnerRank(run, 0).send_weights(1, policy_dir, TO_ONE)
 
     (_, first), (_, again) = recording.sent
     assert all(torch.equal(first[name], again[name]) for name in first)
@@ -193,8 +186,7 @@ def test_where_sending_fails_a_rank_goes_on_to_the_last_tensor_which_the_others_
             yield name, tensor
 
     monkeypatch.setattr(Export, "tensors", counted)
-    with pytest.raises(WeightsNotUpdated, match="an engine was lost"):
-        rank.send_weights(1, policy_dir, [Endpoint("http://engine", "key")])
+    assert rank.send_weights(1, policy_dir, TO_ONE) == "an engine was lost"
 
     described = Learner(rank._run.recipe, Path(policy_dir)).export().described()
     assert gathered == [name for name, _ in described]
@@ -204,7 +196,7 @@ def test_the_sender_is_let_go_when_the_rank_meets_others(
     in_memory: tuple[Run, LearnerRank, Recording], policy_dir: str
 ):
     _, rank, recording = in_memory
-    rank.send_weights(1, policy_dir, [Endpoint("http://engine", "key")])
+    rank.send_weights(1, policy_dir, TO_ONE)
 
     rank.stop()
 

@@ -1,6 +1,7 @@
 """What engines are told, in which order, when new weights come from memory, and what is believed."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from threading import Event
 from typing import Any
 
@@ -108,6 +109,22 @@ def test_where_an_update_fails_every_engine_goes_on_and_none_has_the_new_version
         assert server.told[-1] == "/continue_generation"
         assert not any(told.endswith(" 7") for told in server.told)
     assert failing._way.dropped == 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("fails_at", [None, BUCKETS[2]])
+def test_engines_that_share_the_learners_gpus_are_paused_before_and_stay_so(
+    servers: list[Server], fails_at: str | None
+):
+    shared = {"engine": {"gpus": 1, "placement": "colocated"}, "learner": {"gpus": 1}}
+    recipe = {"name": "r", "weight_sync": {"via": "tensors", "bucket_bytes": 2 * FLOAT}, **shared}
+    servers[0].fails_at = fails_at
+
+    with pytest.raises(WeightsNotUpdated) if fails_at else nullcontext():
+        send(Sender(Recipe.model_validate(recipe)), servers[:1], 7)
+
+    (server, _) = servers
+    whole = ["prepared", *BEFORE[2:], *BUCKETS, *AFTER[:-1]]
+    assert server.told == (whole[: whole.index(fails_at) + 1] if fails_at else whole)
 
 
 def test_an_engine_that_says_success_and_has_the_weights_of_before_does_not_get_the_version(servers: list[Server]):

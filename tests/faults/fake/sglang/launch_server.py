@@ -3,8 +3,9 @@
 A response is a pure function of prompt, seed, temperature and the content of the weights: what a real engine promises
 in deterministic mode. About half of the answers to additions are right, so that there is something to learn.
 
-In the folder FAKE_SGLANG it writes what it was asked (`requests.log`), and the file `lie` there makes the next update
-of weights say success and change nothing.
+In the folder FAKE_SGLANG it writes what it was asked (`requests.log`). The file `lie` there makes the next update of
+weights say success and change nothing, the file `refuse` names a request that it refuses. As the real one, it ends when
+it is to give up memory that it has not, or to take what it has.
 """
 
 import hashlib
@@ -24,6 +25,7 @@ from setproctitle import setproctitle
 
 FLAGS = dict(argument.removeprefix("--").split("=", 1) for argument in sys.argv[1:] if "=" in argument)
 EOS = "<eos>"
+MEMORY = {"weights", "kv_cache", "cuda_graph"}
 SECONDS = 0.1  # A batch takes this long, so that there is a middle to be killed in.
 
 
@@ -90,13 +92,18 @@ class Handler(BaseHTTPRequestHandler):
     model: Model
     key: str
     tricks: Path | None
+    memory = MEMORY
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.headers["Authorization"] != f"Bearer {self.key}":
             return self.send(401, {"error": "no key"})
-        self.note()
-        self.send(200, self.reply(json.loads(body) if body else {}))
+        asked = json.loads(body) if body else {}
+        request = ":".join([self.path, *asked.get("tags", [])])
+        self.note(request)
+        if self.tricks and (refused := self.tricks / "refuse").exists() and refused.read_text() == request:
+            return self.send(400, {"success": False, "message": "refused"})
+        self.send(200, self.reply(asked))
 
     do_GET = do_POST
 
@@ -115,17 +122,29 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 type(self).model = Model(Path(asked["model_path"]), asked["weight_version"])
             return {"success": True}
+        if self.path == "/update_weight_version":
+            model.version = asked["new_version"]
+        if self.path == "/release_memory_occupation":
+            self.remember(type(self).memory - set(asked["tags"]), set(asked["tags"]) <= type(self).memory)
+        if self.path == "/resume_memory_occupation":
+            self.remember(type(self).memory | set(asked["tags"]), not set(asked["tags"]) & type(self).memory)
         if self.path == "/generate":
             time.sleep(SECONDS)
             pairs = zip(asked["input_ids"], asked["sampling_params"], strict=True)
             return [model.answer(prompt, params) for prompt, params in pairs]
         return {}
 
-    def note(self) -> None:
+    def remember(self, memory: set[str], allowed: bool) -> None:
+        """Have other memory than before."""
+        if not allowed:
+            os._exit(1)
+        type(self).memory = memory
+
+    def note(self, request: str) -> None:
         """Write down what was asked, of which process, at which version."""
         if self.tricks:
             with (self.tricks / "requests.log").open("a") as log:
-                log.write(f"{os.getpid()} {type(self).model.version} {self.path}\n")
+                log.write(f"{os.getpid()} {type(self).model.version} {request}\n")
 
     def send(self, status: int, answer: Any) -> None:
         """Send an answer."""
