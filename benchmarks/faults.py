@@ -86,7 +86,7 @@ def report(lines: Sequence[Line]) -> str:
         "",
         f"{same} of {len(struck)} disturbed runs ended with the same weights, samples, evaluations and MLflow history",
         "as the undisturbed one, bit for bit. A seed decides what is struck and when; `python -m benchmarks.faults`",
-        "makes this table. Seconds are against the undisturbed run on the same machine; below zero is its noise.",
+        "makes this table. Seconds are against the undisturbed run on the same machine, whose other work is in them.",
         f"Commits: {', '.join(sorted({_commit(line) for line in lines}))}.",
         "",
         "| engine | struck | runs | the same | by itself | resumed | seconds lost, median | most |",
