@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 ARGS ?=
-# Two at a time, each with one thread, for two cores.
-SIDE_BY_SIDE := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+# Two files at a time, each with one thread, for two cores; those with services first, which are the long ones.
+SIDE_BY_SIDE := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 export RL_POST_HOME ?= $(CURDIR)/.rl-post
 export PREFECT_HOME ?= $(RL_POST_HOME)/prefect

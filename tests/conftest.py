@@ -14,14 +14,6 @@ settings.load_profile("rl-post")
 ROOT = Path(__file__).parents[1]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `-n`, have tests that share services run one after the other, whatever runs beside them."""
-    for item in items:
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
-        if folder != "unit":
-            item.add_marker(pytest.mark.xdist_group(folder))
-
-
 @pytest.fixture(scope="module")
 def prefect_server() -> Iterator[None]:
     """A real Prefect server with a database of its own."""

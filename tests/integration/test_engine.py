@@ -233,18 +233,20 @@ def test_a_killed_server_comes_back_with_the_weights_asked_for(live_engine: Live
 
 def test_a_response_that_was_cut_off_goes_on_as_if_it_had_not_been(live_engine: LiveEngine) -> None:
     long = [Together([[4, 11, 12]], [seed], [200]) for seed in range(8)]
-    short = Together([[5, 11]], [9], [20])  # The long ones have begun by then.
+    short = Together([[5, 11]], [9], [20])
     with Fleet([live_engine.client], in_flight=9) as fleet:
         expected = [response for (response,) in fleet.generate(long, 1.0, wanted=8)]
-        *cut, _ = [response for (response,) in fleet.generate([*map(again, long), short], 1.0, wanted=1)]
-        aborted = [number for number, response in enumerate(cut) if response.finish_reason == "abort"]
-        rest = [Together([[4, 11, 12, *cut[n].ids]], [n], [200 - len(cut[n].ids)]) for n in aborted]
+        *answers, _ = fleet.generate([*map(again, long), short], 1.0, wanted=1)
+        # What was not begun when the first one was ready has no response.
+        begun = [(number, responses[0]) for number, responses in enumerate(answers) if responses]
+        cut = {number: one for number, one in begun if one.finish_reason == "abort"}
+        rest = [Together([[4, 11, 12, *one.ids]], [number], [200 - len(one.ids)]) for number, one in cut.items()]
         ends = [response for (response,) in fleet.generate(rest, 1.0, wanted=len(rest))]
 
-    assert any(cut[number].ids for number in aborted)
-    for number, end in zip(aborted, ends, strict=True):
-        assert cut[number].ids + end.ids == expected[number].ids
-        assert cut[number].logprobs + end.logprobs == expected[number].logprobs
+    assert any(one.ids for one in cut.values())
+    for (number, one), end in zip(cut.items(), ends, strict=True):
+        assert one.ids + end.ids == expected[number].ids
+        assert one.logprobs + end.logprobs == expected[number].logprobs
 
 
 def again(request: Together) -> Together:
