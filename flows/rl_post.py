@@ -79,7 +79,9 @@ def _train(run: Run, lock: Lock) -> dict[str, Any]:
 
         def publish_next() -> Published:
             # The engines keep their weights until the last who sample from them did, and they are evaluated.
-            return _publish(run, ahead.popleft(), dataset, after=[*scored, published.evaluation])
+            kept_for = [published.weights, *scored, published.evaluation]
+            idle = _learner_idle(run, ahead[-1])
+            return _publish(run, ahead.popleft(), dataset, after=[*kept_for, *idle])
 
         for number in range(first + 1, run.recipe.steps + 1):
             before = ahead[-1] if ahead else published.step
@@ -137,7 +139,7 @@ def _update(
     """Submit the update of a step's samples, which goes on from the step before, and its checkpoint if that is due."""
     # Engines that share the learner's GPUs give their memory up for it, once they have answered the evaluation.
     evaluation = published.evaluation if run.recipe.engine.colocated else None
-    # A learner that updates can't send weights meanwhile, and the next step's rollout waits for them.
+    # A learner does one thing at a time, and before it updates again it sends the weights that rollouts wait for.
     sent = following.weights if following and run.recipe.versions_kept else None
     edges = {"before": before.update, "scored": scored, "after": [before.checkpoint, evaluation, sent]}
     update = submit(update_policy, run=run, step=number, policy=policy, **edges)
@@ -162,12 +164,15 @@ def _sample(
     return scored
 
 
+def _learner_idle(run: Run, latest: Step) -> list[Call[Receipt] | None]:
+    """Return what the learner has to finish before it can send weights; from disk engines take them without it."""
+    return [] if run.recipe.weight_sync.via == "disk" else [latest.update, latest.checkpoint]
+
+
 def _publish(run: Run, step: Step, dataset: Call[Receipt], after: list[Call[Receipt] | None]) -> Published:
     """Submit the publication of a step's weights, and their evaluation if it is due."""
     version = step.number
-    # From disk the engines can go on with them while the learner writes a checkpoint.
-    learner_done = step.update if run.recipe.weight_sync.via == "disk" else step.checkpoint or step.update
-    weights = submit(publish_weights, run=run, version=version, after=[learner_done, *after])
+    weights = submit(publish_weights, run=run, version=version, after=[step.update, *after])
     due = run.recipe.evaluates(version)
     evaluation = submit(evaluate, run=run, version=version, dataset=dataset, weights=weights) if due else None
     return Published(step, weights, evaluation)

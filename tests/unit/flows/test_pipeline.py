@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,21 @@ def test_engines_go_on_while_a_checkpoint_is_written_unless_the_learner_sends_th
             assert checkpoint.comes_after(graph.of("update policy", step=step))
             assert graph.of("update policy", step=step + 1).comes_after(checkpoint)
             assert graph.of("publish weights", version=step).comes_after(checkpoint) == (via == "broadcast")
+
+
+def test_a_learner_that_sends_weights_does_one_thing_at_a_time(monkeypatch: pytest.MonkeyPatch, staleness: int) -> None:
+    graph = submitted(monkeypatch, staleness, [], weight_sync={"via": "broadcast"}, learner={"checkpoint_every": 2})
+
+    uses = ("update policy", "save checkpoint", "publish weights")
+    for one, other in combinations([node for node in graph.nodes if node.name in uses], 2):
+        assert one.comes_after(other) or other.comes_after(one)
+
+
+def test_weights_are_published_one_version_after_the_other(monkeypatch: pytest.MonkeyPatch, staleness: int) -> None:
+    graph = submitted(monkeypatch, staleness, committed=[])
+
+    published = [graph.of("publish weights", version=version) for version in range(STEPS + 1)]
+    assert all(after.comes_after(before) for before, after in pairwise(published))
 
 
 def test_the_last_step_has_a_checkpoint_and_the_first_one_none(monkeypatch: pytest.MonkeyPatch) -> None:
