@@ -66,7 +66,8 @@ def table(report: dict[str, Any]) -> str:
             "",
             f"Rollout and reward take {report['rollout_seconds']:.2f} s, update and publication "
             f"{report['update_seconds']:.2f} s. One after the other against side by side would be "
-            f"{report['ideal_gain']:.2f} times as fast at best; it is {report['gain']:.2f} times.",
+            f"{report['ideal_gain']:.2f} times as fast at best; it is {report['gain']:.2f} times, "
+            f"{report['gain'] / report['ideal_gain']:.0%} of that.",
             "",
         ]
     )
