@@ -40,10 +40,11 @@ def main() -> None:
             engine_line(undisturbed, harness.train(Fault("engine server", step, "batch.json")), step)
             for step in range(1, STEPS, EVERY)
         ]
+        update = median(update_seconds(undisturbed.run))
     report = {
         "command": "python -m benchmarks.recovery",
         **provenance(),
-        "update_seconds": median(update_seconds(undisturbed.run)),
+        "update_seconds": update,
         "learner": learners,
         "engine": engines,
     }
