@@ -87,7 +87,7 @@ def _train(run: Run, lock: Lock) -> dict[str, Any]:
             before = ahead[-1] if ahead else published.step
             scored = _sample(run, number, dataset, published.weights, before.scored)
             following = publish_next() if len(ahead) == staleness > 0 else None
-            ahead.append(_update(run, number, policy, before, scored, published, following))
+            ahead.append(_update(run, number, policy, before, scored, following or published))
             while following or len(ahead) > (staleness if number < run.recipe.steps else 0):
                 following = following or publish_next()
                 projections.project(_commit(run, published, lock))
@@ -128,19 +128,13 @@ def _open(recipe: str, overrides: list[str], resume: str | None) -> Run:
 
 
 def _update(
-    run: Run,
-    number: int,
-    policy: Call[Receipt],
-    before: Step,
-    scored: list[Call[Receipt]],
-    published: Published,
-    following: Published | None,
+    run: Run, number: int, policy: Call[Receipt], before: Step, scored: list[Call[Receipt]], published: Published
 ) -> Step:
     """Submit the update of a step's samples, which goes on from the step before, and its checkpoint if that is due."""
     # Engines that share the learner's GPUs give their memory up for it, once they have answered the evaluation.
     evaluation = published.evaluation if run.recipe.engine.colocated else None
     # A learner does one thing at a time, and before it updates again it sends the weights that rollouts wait for.
-    sent = following.weights if following and run.recipe.versions_kept else None
+    sent = published.weights if run.recipe.versions_kept else None
     edges = {"before": before.update, "scored": scored, "after": [before.checkpoint, evaluation, sent]}
     update = submit(update_policy, run=run, step=number, policy=policy, **edges)
     due = run.recipe.checkpoints(number)

@@ -37,15 +37,13 @@ def put_in_place(temporary: Path, folder: Path) -> None:
     """
     for path in [*temporary.rglob("*"), temporary]:
         sync(path)
+    replaced = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}.old.tmp")
     if folder.exists():
-        replaced = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}.old.tmp")
         os.rename(folder, replaced)
-        os.rename(temporary, folder)
-        sync(folder.parent)
+    os.rename(temporary, folder)
+    sync(folder.parent)
+    if replaced.exists():
         shutil.rmtree(replaced)
-    else:
-        os.rename(temporary, folder)
-        sync(folder.parent)
 
 
 def sync(path: Path) -> None:

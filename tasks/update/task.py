@@ -130,6 +130,8 @@ def learner_ranks(run: Run, version: int | None = None) -> list[Any]:
             for a replay, and engines on their GPUs are left alone.
     """
     ranks = [find_actor(run.id, name) for name in _names(run.recipe)]
+    if len(ranks) == 1 and not run.recipe.engine.colocated:
+        return ranks  # with nobody to make room or to be met; if it is busy, it may be
     patience = MEETING_TIMEOUT if version is None else BUSY_TIMEOUT
     held = ask(ranks, "held", timeout=patience)
     if any(version not in own for own in held):

@@ -33,7 +33,11 @@ class Stage:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *ranks: Rank) -> None:
         self.ranks, self.turns = dict(zip(("learner-0", "learner-1"), ranks, strict=False)), 0
-        self.run = Run(Path("r"), Recipe.model_validate({"name": "r", "learner": {"ranks": len(ranks)}}))
+        shared = {
+            "engine": {"count": len(ranks), "gpus": 1, "placement": "colocated"},
+            "learner": {"ranks": len(ranks), "gpus": 1},
+        }
+        self.run = Run(Path("r"), Recipe.model_validate({"name": "r", **shared}))
 
         def ask(actors: Sequence[Any], method: str, *arguments: Any, timeout: float) -> list[Any]:
             return [getattr(actor, method)(*arguments) for actor in actors]
@@ -42,6 +46,7 @@ class Stage:
             self.turns += 1
 
         monkeypatch.setattr(task, "find_actor", lambda _, name: self.ranks[name])
+        monkeypatch.setattr(task, "offered", lambda: {"GPU": float(len(ranks))})
         monkeypatch.setattr(task, "ask", ask)
         monkeypatch.setattr(task, "take_turn", take_turn)
 
@@ -85,3 +90,12 @@ def test_ranks_that_are_not_in_the_same_state_meet_again(
     stage = Stage(monkeypatch, Rank(2, 3), second)
 
     assert stage.met(3) == groups
+
+
+def test_one_rank_on_a_gpu_of_its_own_is_asked_nothing_for_it_may_be_busy(monkeypatch: pytest.MonkeyPatch):
+    stage = Stage(monkeypatch, Rank())
+    stage.run = Run(Path("r"), Recipe(name="r"))
+    monkeypatch.setattr(task, "ask", None)
+
+    assert stage.met() == {"first"}
+    assert stage.turns == 0
