@@ -22,7 +22,7 @@ from tasks.evaluate.task import evaluate
 from tasks.reward.rounds import another_round
 from tasks.reward.task import score_rewards
 from tasks.rollout.task import engine_actors, generate_rollouts, publish_weights, start_engines
-from tasks.runtime.cluster import actors, check_fit, needed, offered, ray_task_runner
+from tasks.runtime.cluster import actors, check_fit, needed, offered
 from tasks.runtime.dispatch import Call, submit
 from tasks.runtime.ledger import (
     Receipt,
@@ -40,6 +40,7 @@ from tasks.runtime.metrics import step_metrics
 from tasks.runtime.preflight import check_nodes
 from tasks.runtime.reservation import reserved
 from tasks.runtime.resume import changed_recipe, go_on
+from tasks.runtime.task_runner import ray_task_runner
 from tasks.update.task import cold_start, learner_actors, save_checkpoint, update_policy
 
 

@@ -1,21 +1,17 @@
 """Ray: what the cluster offers, whether a recipe fits it, and the named actors that hold long-lived state."""
 
-import os
-import signal
-import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import ray
-from prefect_ray import RayTaskRunner
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from configs.errors import UserError
 from configs.schema import Recipe
-from tasks.runtime.code import shipped_code
 from tasks.runtime.dispatch import TASK_CPUS
 from tasks.runtime.reservation import Seats
 
@@ -24,28 +20,6 @@ BASE_MEMORY = 4 * 2**30
 STOP_TIMEOUT = 20.0  # Seconds that an actor has to end its processes before it is killed.
 NAME_TIMEOUT = 60.0  # Seconds until Ray has cleared away the actors of a driver that was killed.
 NO_SEATS: Seats = {}
-
-
-class _InterruptibleRayTaskRunner(RayTaskRunner[Any]):
-    """Ray replaces the handler of SIGTERM by one that ends the process at once. Prefect's is put back.
-
-    It raises in the flow, which can then end its engines and tell the tracker.
-    """
-
-    def __enter__(self) -> Self:
-        handler = signal.getsignal(signal.SIGTERM)
-        entered = super().__enter__()
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)
-        return entered
-
-
-def ray_task_runner() -> Any:
-    """Return Prefect's task runner on Ray: the cluster that RAY_ADDRESS names, or a local one for the flow's time."""
-    # With no address, Ray would join whatever was started last on this machine, or wait for it if it is gone.
-    address = os.environ.get("RAY_ADDRESS") or "local"
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-    return _InterruptibleRayTaskRunner(init_kwargs={"address": address} | quiet | shipped_code(os.environ))
 
 
 def offered() -> Mapping[str, float]:
@@ -138,8 +112,7 @@ def actors(
     try:
         yield
     finally:
-        with suppress(RayError):
-            ray.get([handle.stop.remote() for handle in handles], timeout=STOP_TIMEOUT)
+        wait([handle.stop.remote().future() for handle in handles], timeout=STOP_TIMEOUT)  # Ray's hears no signal.
         for handle in handles:
             with suppress(RayError):
                 ray.kill(handle)

@@ -26,7 +26,7 @@ from prefect.tasks import Task, exponential_backoff
 from prefect.utilities.collections import visit_collection
 from prefect_ray.context import remote_options
 from prefect_ray.task_runners import PrefectRayFuture
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 from tenacity import (
     retry,
     retry_if_exception,
@@ -116,20 +116,21 @@ class Call(Generic[T]):
     def _wait(self) -> State | None:
         """Wait for the end, and return the state if it is a crash.
 
-        Prefect's own `wait` takes any exception for a crash of the task, a signal that ends this flow too.
+        Prefect's own `wait` takes any exception for a crash of the task, a signal that ends this flow too. Ray's `get`
+        hears Ctrl-C and no other signal until the task ends, so the wait is Python's own.
         """
         limit = (RETRIES + 1) * float(self._task.timeout_seconds or 0) + SLACK
         try:
-            state = ray.get(self._future.wrapped_future, timeout=limit)
-        except GetTimeoutError:
-            ray.cancel(self._future.wrapped_future, force=True)
-            return Crashed(message=f"no end and no sign of it after {limit:g} s")
+            state = cast(State, self._future.wrapped_future.future().result(timeout=limit))
         except RayTaskError as error:
             # Ray fails the tasks that wait for one whose worker died with that task's error.
             lost = isinstance(error.cause, RayError)
             return Crashed(name=INPUT_LOST if lost else "Crashed", message=str(error))
         except RayError as error:
             return Crashed(message=str(error))
+        except TimeoutError:
+            ray.cancel(self._future.wrapped_future, force=True)
+            return Crashed(message=f"no end and no sign of it after {limit:g} s")
         return state if state.is_crashed() else None
 
     def _submit(self, resolve: "Callable[[Call[Any]], Any]") -> PrefectRayFuture[T]:

@@ -6,6 +6,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,17 +153,21 @@ def _ask(nodes: Mapping[str, str], place: Path, services: Mapping[str, str]) -> 
         )
         for node in nodes
     }
-    _, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=PATIENCE)
-    for answer in late:
-        ray.cancel(answer, force=True)
+    # Ray's own wait would hear no signal.
+    answered = {node: answer.future() for node, answer in asked.items()}
+    _, late = wait(answered.values(), timeout=PATIENCE)
+    for node, answer in answered.items():
+        if answer in late:
+            ray.cancel(asked[node], force=True)
     return {
-        node: f"gave no answer in {PATIENCE:g} s" if answer in late else _get(answer) for node, answer in asked.items()
+        node: f"gave no answer in {PATIENCE:g} s" if answer in late else _get(answer)
+        for node, answer in answered.items()
     }
 
 
-def _get(answer: ray.ObjectRef) -> Report | str:
+def _get(answer: Future[Report]) -> Report | str:
     try:
-        return ray.get(answer)
+        return answer.result()
     except RayError as error:
         return f"could not be asked: {str(error).strip().splitlines()[-1]}"
 

@@ -23,7 +23,7 @@ from ray.cluster_utils import Cluster
 
 from flows.rl_post import rl_post
 from tasks.runtime import files
-from tasks.runtime.cluster import ray_task_runner
+from tasks.runtime.task_runner import ray_task_runner
 
 NODE_CPUS = 3  # Enough for all actors and tasks: one node is the spare of the other.
 

@@ -11,9 +11,9 @@ from prefect import flow
 from configs.loader import load_recipe
 from tasks.reward.task import score_rewards
 from tasks.rollout.samples import ROLLOUT, read_samples, write_samples
-from tasks.runtime.cluster import ray_task_runner
 from tasks.runtime.dispatch import Call, stage, submit
 from tasks.runtime.ledger import Receipt, create_run, once
+from tasks.runtime.task_runner import ray_task_runner
 
 
 def note(log: Path) -> int:

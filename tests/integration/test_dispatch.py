@@ -1,8 +1,11 @@
 """Tasks on real Ray workers under a real Prefect server: one that dies is run again, and its dead run is closed."""
 
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -10,10 +13,11 @@ import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.exceptions import TerminationSignal
 
 from configs.errors import UserError
-from tasks.runtime.cluster import ray_task_runner
 from tasks.runtime.dispatch import stage, submit
+from tasks.runtime.task_runner import ray_task_runner
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "ray_cluster")
 
@@ -105,3 +109,51 @@ def test_a_users_mistake_is_not_tried_again(tmp_path: Path) -> None:
         run_flow(lambda: submit(raise_user_error, log=tmp_path / "log").result())
 
     assert attempts(tmp_path / "log") == 1
+
+
+@pytest.fixture
+def told_to_stop() -> Iterator[list[int]]:
+    """The signals that reach this process once a flow has ended, in place of the end of the process."""
+    signals: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
+    yield signals
+    signal.signal(signal.SIGTERM, before)
+
+
+@stage(name="take long", run_name="take long", timeout=120)
+def take_long(log: Path) -> None:
+    note(log)
+    time.sleep(60)
+    note(log)
+
+
+def test_a_flow_that_is_told_to_stop_does_not_wait_for_the_end_of_a_task(tmp_path: Path, told_to_stop: list[int]):
+    def body() -> None:
+        task = submit(take_long, log=tmp_path / "log")
+        threading.Timer(2, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+        task.result()
+
+    with pytest.raises(TerminationSignal):
+        run_flow(body)
+
+    assert attempts(tmp_path / "log") <= 1
+    assert told_to_stop == [signal.SIGTERM]
+
+
+def test_a_flow_hears_that_it_was_told_to_stop_though_a_library_took_that_for_an_error(
+    tmp_path: Path, told_to_stop: list[int]
+):
+    went_on = []
+
+    def body() -> None:
+        with suppress(BaseException):
+            signal.raise_signal(signal.SIGTERM)
+        went_on.append("so far")
+        submit(follow, log=tmp_path / "log", before=["nothing"]).result()
+        went_on.append("beyond the next task")
+
+    with pytest.raises(TerminationSignal):
+        run_flow(body)
+
+    assert went_on == ["so far"]
+    assert told_to_stop == [signal.SIGTERM]

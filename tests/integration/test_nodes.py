@@ -14,9 +14,9 @@ from ray.cluster_utils import Cluster
 
 from configs.errors import UserError
 from configs.schema import Recipe, Tracking
-from tasks.runtime.cluster import ray_task_runner
 from tasks.runtime.dispatch import stage, submit
 from tasks.runtime.preflight import check_nodes, versions
+from tasks.runtime.task_runner import ray_task_runner
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = "working_dir_files"

@@ -18,9 +18,9 @@ from tasks.dataset.store import read_prompts
 from tasks.reward.rounds import learnt_from
 from tasks.rollout.choice import PASS_RATES, choose
 from tasks.rollout.samples import Row, raw_accuracy, read_samples
-from tasks.runtime.cluster import ray_task_runner
 from tasks.runtime.files import read_json, sha256
 from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
+from tasks.runtime.task_runner import ray_task_runner
 from tasks.runtime.verify import verify
 from trainer.algorithm.dynamic_sampling import NothingToLearn
 
