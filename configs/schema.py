@@ -136,6 +136,12 @@ class Recipe(Section):
     scale: str = Field(
         default="fixed", description="The entry of `scales` that was chosen, or `fixed` where the recipe has none."
     )
+    archive: str | None = Field(
+        default=None,
+        pattern=r"^\w[\w+.-]*://",
+        description="Where a copy of the run is kept up to date, as fsspec takes it: s3://bucket/folder, gs://…, "
+        "file:///mnt/…; its credentials come from the environment. None keeps no copy.",
+    )
     accelerator_type: str | None = Field(
         default=None,
         description="Which GPUs of a cluster that has several types: Ray's name of them, such as H100. None takes the "

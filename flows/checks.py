@@ -11,12 +11,14 @@ from configs.addresses import holds_user
 from configs.errors import UserError
 from configs.loader import load_recipe
 from configs.schema import Recipe
+from tasks.archive.store import opened
 from tasks.dataset.sources import check
 from tasks.runtime.devices import visible_devices
-from tasks.runtime.ledger import home, open_run
+from tasks.runtime.ledger import home
 from tasks.runtime.lock import check_free
 from tasks.runtime.machines import GPUS, Cluster, gpu_kind, parse_cluster
 from tasks.runtime.resume import check_resume
+from tasks.runtime.stores import check_store
 
 
 def check_before_start(name: str, overrides: Sequence[str], resume: str | None) -> None:
@@ -31,6 +33,8 @@ def check_before_start(name: str, overrides: Sequence[str], resume: str | None) 
     check(recipe.data)
     check_devices()
     _check_writable(home())
+    if recipe.archive:
+        check_store(recipe.archive)
     _check_prefect_server()
     if importlib.util.find_spec("sglang") is None:
         raise UserError("SGLang is not installed in this environment: run `make setup`")
@@ -71,7 +75,7 @@ def local_cluster() -> Cluster:
 
 
 def _resumed(name: str, overrides: Sequence[str]) -> Recipe:
-    run = open_run(home(), name)
+    run = opened(home(), name)
     check_free(run)
     recipe, _ = check_resume(run, overrides)
     return recipe

@@ -15,6 +15,7 @@ console = Console()
 Recipe = Annotated[str, typer.Argument(help="A recipe of configs/ by name, or a YAML file.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ.")]
 Run = Annotated[str, typer.Argument(help="A run by its id, or its directory.")]
+Resumed = Annotated[str, typer.Argument(help="A run by its id, its directory, or the address of its copy.")]
 Resume = Annotated[str | None, typer.Option(help="Go on with this run; the recipe is then the run's own.")]
 Cluster = Annotated[
     str | None, typer.Option(help="Plan for these machines instead of this one: `cpu`, or e.g. `4x8:MI300X`.")
@@ -44,7 +45,7 @@ def run(recipe: Recipe = "r1", overrides: Overrides = None, resume: Resume = Non
 
 
 @app.command()
-def resume(name: Run, overrides: Overrides = None) -> None:
+def resume(name: Resumed, overrides: Overrides = None) -> None:
     """Go on with a run where its last committed step ends; some settings may differ from now on."""
     run("r1", overrides, name)
 

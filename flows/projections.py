@@ -1,4 +1,4 @@
-"""What people see of a run: MLflow, Prefect's page and the terminal. All of it is read from the ledger."""
+"""What the ledger is shown as and copied to: MLflow, Prefect's page, the terminal, and the archive of a run."""
 
 import fnmatch
 import sys
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from flows.curves import draw_curves
+from tasks.archive.task import Archive
 from tasks.dataset.report import markdown
 from tasks.dataset.store import read_report
 from tasks.evaluate.statistics import with_interval
@@ -36,6 +37,7 @@ class Projections:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._tracker = Tracker(run)
+        self._archive = Archive(run)
         self._artifact: UUID | None = None
         self._latest: dict[str, float] = {}
         self._done = False
@@ -76,6 +78,7 @@ class Projections:
     def project(self, step: int) -> None:
         """Show everything that is committed up to a step."""
         self._tracker.project()
+        self._archive.follow()
         record = read_commit(self._run, step)
         if step and (step % self._run.recipe.tracking.table_every == 0 or step == self._run.recipe.steps):
             names = sorted(fnmatch.filter(record["files"], "scored-*.parquet"))  # of every round that the step took
@@ -94,10 +97,12 @@ class Projections:
             self._tracker.register(self._run.weights(self._run.recipe.steps), name)
         history = {step: read_commit(self._run, step)["metrics"] for step in committed_steps(self._run)}
         self._tracker.log_figure(draw_curves(self._run.recipe.name, {self._run.id: history}), "curves.png")
+        self._archive.finish()
         outcome = {
             "run": self._run.id,
             "directory": str(self._run.root),
             "mlflow": self._tracker.location,
+            **({"archive": self._archive.state} if self._archive.state else {}),
             **{f"{name} before → after": change for name, change in _changes(self._run).items()},
         }
         with suppress(*AWAY):

@@ -17,6 +17,7 @@ from prefect.runtime import flow_run
 from configs.loader import load_recipe
 from flows.projections import Projections
 from flows.story import told
+from tasks.archive.store import opened
 from tasks.dataset.task import prepare_dataset
 from tasks.evaluate.task import evaluate
 from tasks.reward.rounds import another_round
@@ -32,7 +33,6 @@ from tasks.runtime.ledger import (
     create_run,
     forget_weights,
     home,
-    open_run,
     run_of,
 )
 from tasks.runtime.lock import Lock, hold
@@ -51,7 +51,7 @@ def rl_post(recipe: str = "r1", overrides: list[str] | None = None, resume: str 
     Args:
         recipe: Name of a recipe in `configs/`, or the path of a YAML file.
         overrides: Settings that differ from the recipe, each `section.key=value`.
-        resume: A run to go on with, by its id; the recipe is then the run's own. A flow run that Prefect runs again
+        resume: A run to go on with, by its id or the address of its copy; the recipe is then the run's own. A flow run that Prefect runs again
             goes on with the run that it began.
     """
     run = _open(recipe, overrides or [], resume)
@@ -118,7 +118,7 @@ class Published:
 
 def _open(recipe: str, overrides: list[str], resume: str | None) -> Run:
     """Open the run to resume, or begin a new one, if the cluster can hold it and its nodes are ready."""
-    begun = open_run(home(), resume) if resume else run_of(home(), flow_run.id)
+    begun = opened(home(), resume) if resume else run_of(home(), flow_run.id)
     if begun:
         wanted, _ = changed_recipe(begun, overrides if resume else [])
     else:

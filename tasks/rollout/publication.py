@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 from tasks.rollout.client import Endpoint
 from tasks.runtime.cluster import ask
 from tasks.runtime.events import record
-from tasks.runtime.files import read_json
 from tasks.runtime.ledger import Run
-from tasks.update.task import learner_ranks
+from tasks.update.task import learner_ranks, policy_folder
 
 TIMEOUT = 1740.0  # Seconds that engines may take to start with some weights, or the learner to write or send them.
 
@@ -35,7 +34,7 @@ def sync_from_memory(run: Run, version: int, engines: Sequence[Any]) -> None:
     behind = [engine for engine, report in reports if report and report[1] != version]
     if not behind:
         return
-    ranks, policy = learner_ranks(run, version), _policy(run)
+    ranks, policy = learner_ranks(run, version), policy_folder(run)
     ask(ranks, "hold", version, policy, timeout=TIMEOUT)  # before colocated engines take memory that a replay may need
     waiting = [endpoint for endpoint in ask(behind, "await_weights", timeout=TIMEOUT) if endpoint]
     if not waiting:
@@ -92,9 +91,4 @@ def _all_report(version: int, engines: Sequence[Any]) -> bool:
 
 def _write(run: Run, version: int) -> None:
     if not run.weights(version).exists():
-        ask(learner_ranks(run, version), "save_weights", version, _policy(run), timeout=TIMEOUT)
-
-
-def _policy(run: Run) -> str:
-    """The folder of the policy that the updates started from."""
-    return read_json(run.step_file(0, "policy.json"))["path"]
+        ask(learner_ranks(run, version), "save_weights", version, policy_folder(run), timeout=TIMEOUT)

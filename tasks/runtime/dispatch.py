@@ -101,6 +101,10 @@ class Call(Generic[T]):
             self._parameters = {}  # or every step would keep all steps before it
         return self._result
 
+    def done(self) -> bool:
+        """Tell whether the task has ended, well or not."""
+        return self._result is not None or bool(ray.wait([self._future.wrapped_future], timeout=0)[0])
+
     def _wait_for_own(self) -> T:
         for _ in range(MAX_CRASHES):
             crash = self._wait()

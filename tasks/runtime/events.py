@@ -31,6 +31,7 @@ Kind = Literal[
     "engine lost",
     "weights not sent",
     "learner rebuilt",
+    "archive behind",
 ]
 
 

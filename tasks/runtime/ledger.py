@@ -28,7 +28,7 @@ from tasks.runtime.events import EVENTS
 from tasks.runtime.files import read_json, remove, sha256, whole_file, write_json
 
 logger = logging.getLogger(__name__)
-FORMAT = 2
+FORMAT = 3
 BEST_BY = "eval/heldout/sampled_accuracy"
 
 
@@ -58,6 +58,10 @@ class Run:
     def events(self) -> Path:
         """The file of what happened to the run."""
         return self.logs / EVENTS
+
+    def portable(self, path: str) -> str:
+        """Return a path as it is to be stored: what lies in `home` relative to it, since that may be moved."""
+        return str(Path(path).relative_to(self.home)) if Path(path).is_relative_to(self.home) else path
 
     def step_file(self, step: int, name: str) -> Path:
         """Return the path of a file of a step."""
@@ -150,19 +154,22 @@ def once(path: Path, make: Callable[[], Receipt]) -> Receipt:
 
     This is what makes a task idempotent: run again, it finds what it made. Files that `make` writes are complete
     before the receipt exists. If the receipt has the `path` of a file, it vouches for its content by a hash: a file
-    that was damaged since is made again.
+    that was damaged since is made again. What lies beside the receipt is stored by its name: a run may be moved.
     """
     if path.exists():
         receipt = read_json(path)
+        if "path" in receipt:
+            receipt["path"] = str(path.parent / receipt["path"])
         if _vouches(receipt):
             return receipt
         logger.warning("%s is missing or damaged and is made again", receipt["path"])
     start = perf_counter()
     receipt = make()
     receipt["seconds"] = perf_counter() - start
-    if Path(receipt.get("path", "")).is_file():
-        receipt["sha256"] = sha256(Path(receipt["path"]))
-    write_json(path, receipt)
+    made = Path(receipt.get("path", ""))
+    if made.is_file():
+        receipt["sha256"] = sha256(made)
+    write_json(path, receipt | {"path": made.name} if made.parent == path.parent else receipt)
     return receipt
 
 

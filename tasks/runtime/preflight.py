@@ -23,6 +23,7 @@ from configs.schema import Recipe
 from tasks.runtime.accelerator import gpu_type
 from tasks.runtime.code import code_digest
 from tasks.runtime.ledger import home
+from tasks.runtime.stores import check_store
 
 PACKAGES = ("torch", "ray", "sglang", "prefect")
 CODE = "code of rl-post"
@@ -48,7 +49,7 @@ def check_nodes(recipe: Recipe) -> None:
 
     Raises:
         UserError: the cluster has several types of GPUs and the recipe chooses none; or names each node that differs,
-            or that doesn't reach the run directory, the Prefect API or MLflow.
+            or that doesn't reach the run directory, the Prefect API, MLflow or the archive.
     """
     if recipe.engine.gpus or recipe.learner.gpus:
         gpu_type(recipe.accelerator_type, ray.cluster_resources())
@@ -91,7 +92,7 @@ def report(file: Path, services: Mapping[str, str]) -> Report:
 
     Args:
         file: Written, with its own name in it, for the driver to read; its folder is the driver's.
-        services: URL to get, by name.
+        services: By name, the URL to get, or the address of a store.
     """
     out_of_reach = {}
     try:
@@ -106,6 +107,12 @@ def report(file: Path, services: Mapping[str, str]) -> Report:
 
 def _unreachable(url: str) -> str | None:
     """Say why a service does not answer as it should; without its URL, which may hold a password."""
+    if not url.startswith("http"):
+        try:
+            check_store(url)
+        except UserError as error:
+            return str(error)
+        return None
     try:
         answer = httpx.get(url, timeout=REQUEST_TIMEOUT)
     except httpx.HTTPError as error:
@@ -130,6 +137,8 @@ def _services(recipe: Recipe) -> dict[str, str]:
     mlflow = recipe.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI", "")
     if mlflow.startswith("http"):
         services["MLflow"] = f"{mlflow.rstrip('/')}/health"
+    if recipe.archive:
+        services["the archive"] = recipe.archive
     return services
 
 

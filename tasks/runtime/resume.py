@@ -18,6 +18,7 @@ MAY_CHANGE = (
     "steps",
     "evaluation.every",
     "tracking.*",
+    "archive",
     "accelerator_type",
     "engine.*",
     "weight_sync.*",

@@ -24,6 +24,7 @@ import mlflow
 from matplotlib.figure import Figure
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from configs.addresses import without_user
@@ -175,10 +176,8 @@ class Tracker:
             hide_password(os.environ)
             client = mlflow.MlflowClient(tracking_uri(self._run))
             identity = self._run.root / "mlflow.json"
-            if identity.exists():
-                self._mlflow_id = read_json(identity)["run_id"]
-                client.update_run(self._mlflow_id, "RUNNING")
-            else:
+            self._mlflow_id = read_json(identity)["run_id"] if identity.exists() else ""
+            if not self._mlflow_id or not _goes_on(client, self._mlflow_id):
                 self._mlflow_id = self._create(client)
                 write_json(identity, {"run_id": self._mlflow_id})
             for key, value in _changes(self._run).items():
@@ -216,6 +215,17 @@ class Tracker:
                 record = read_commit(self._run, step)
                 points = metric_points(record["metrics"], step, record["time"])
                 client.log_batch(self._mlflow_id, points, tags=[RunTag(COMMITTED, str(step))])
+
+
+def _goes_on(client: mlflow.MlflowClient, run_id: str) -> bool:
+    """Tell whether MLflow has a run, which then is running again. Another MLflow than before gets the whole history."""
+    try:
+        client.update_run(run_id, "RUNNING")
+    except MlflowException as error:
+        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+            raise
+        return False
+    return True
 
 
 def git_commit() -> str:

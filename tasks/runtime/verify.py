@@ -54,11 +54,11 @@ def damaged_weights(folder: Path) -> str | None:
 
 
 def _weights(run: Run) -> Iterator[str]:
-    """The first weights must be there, and the last ones if they were stored; others go when they are not needed."""
+    """The first weights must be there, and the last ones if they have a checkpoint; others can be made again."""
     kept = set(numbered(run.root / "weights"))
     committed = committed_steps(run)
     for version in sorted({0, committed[-1]} if committed else set()):
-        if version not in kept and run.recipe.stores_weights(version):
+        if version not in kept and run.recipe.checkpoints(version):
             yield f"weights/{version:06d} is missing"
     for version in sorted(kept):
         if problem := damaged_weights(run.weights(version)):

@@ -204,7 +204,8 @@ class LearnerRank:
             del learner  # Its memory is needed.
             learner = self._rebuilt(version, policy)
         for step in range(learner.version + 1, version + 1):
-            stored = read_json(self._run.step_file(step, "batch.json"))["scored"]
+            names = read_json(self._run.step_file(step, "batch.json"))["scored"]
+            stored = [str(self._run.step_file(step, name)) for name in names]
             learner.update(training_samples(stored, self._run.recipe))
         self._learner = learner
         return learner

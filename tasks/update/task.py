@@ -1,8 +1,10 @@
 """The learner's tasks: cold start and policy update."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from configs.errors import UserError
 from configs.schema import Recipe
 from tasks.dataset.curriculum import observe, summarise
 from tasks.rollout.choice import PASS_RATES, pass_rates
@@ -10,7 +12,7 @@ from tasks.rollout.samples import read_samples
 from tasks.runtime.accelerator import Accelerator, vendor
 from tasks.runtime.cluster import ask, find_actor, offered
 from tasks.runtime.dispatch import stage
-from tasks.runtime.files import write_json
+from tasks.runtime.files import read_json, write_json
 from tasks.runtime.ledger import Receipt, Run, once
 from tasks.update.environment import learner_environment
 from tasks.update.metrics import batch_metrics
@@ -18,9 +20,26 @@ from tasks.update.rank import LearnerRank
 from tasks.update.sharing import sharing_environment, take_turn
 
 TIMEOUT = 3600.0  # Seconds that a cold start or an update may take, the replay that it may need included.
+POLICY = "policy.json"
+"""The receipt of the cold start, a file of step 0."""
 MARGIN = 60.0  # Seconds by which a task waits less for its actors than it may take, to end with their names.
 MEETING_TIMEOUT = 300.0  # Seconds for the ranks to meet; a rank that waits for a lost one is ended then.
 BUSY_TIMEOUT = 1740.0  # Seconds that ranks may take to answer where an update may run.
+
+
+def policy_folder(run: Run) -> str:
+    """Return the folder of the policy that the updates start from, which the cold start left.
+
+    Raises:
+        UserError: it is gone.
+    """
+    folder = run.home / read_json(run.step_file(0, POLICY))["folder"]
+    if not folder.is_dir():
+        raise UserError(
+            f"{folder}, the policy that {run.id} started from, is not there: put it back. A model of the hub lies "
+            "where HF_HOME says"
+        )
+    return str(folder)
 
 
 def learner_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, Any]]]:
@@ -45,9 +64,10 @@ def cold_start(run: Run, dataset: Receipt) -> Receipt:
         (fitted,) = ask([first], "cold_start", dataset["model"], dataset, timeout=TIMEOUT - MARGIN)
         ask(learner_ranks(run), "save_weights", 0, fitted["path"], timeout=TIMEOUT - MARGIN)
         metrics = {f"cold_start/{name}": value for name, value in fitted["metrics"].items()}
-        return {"path": fitted["path"], "metrics": metrics}
+        return {"folder": run.portable(fitted["path"]), "metrics": metrics}
 
-    return once(run.step_file(0, "policy.json"), make)
+    receipt = once(run.step_file(0, POLICY), make)
+    return {"path": policy_folder(run), "metrics": receipt["metrics"]}
 
 
 @stage(name="update policy", run_name="update step {step}", timeout=TIMEOUT)
@@ -77,7 +97,7 @@ def update_policy(
 
     def make() -> Receipt:
         # The write-ahead log: from here on the update can be replayed.
-        write_json(run.step_file(step, "batch.json"), {"scored": paths})
+        write_json(run.step_file(step, "batch.json"), {"scored": [Path(path).name for path in paths]})
         metrics, *_ = ask(learner_ranks(run), "update", step, policy["path"], paths, timeout=TIMEOUT - MARGIN)
         samples = read_samples(paths)
         if run.recipe.data.curriculum:

@@ -22,6 +22,7 @@ from tasks.rollout.shard import Sampling, begin, roll_out
 from tasks.runtime.files import read_json
 from tasks.runtime.ledger import Run, open_run
 from tasks.update.rank import training_samples
+from tasks.update.task import policy_folder
 from trainer.learner import Learner
 
 
@@ -33,7 +34,7 @@ def train(run: Run, out: Path) -> None:
     prompts = read_prompts(dataset["path"], "train")
     tokenizer = Tokenizer.from_file(f"{dataset['model']}/tokenizer.json")
     sampling = Sampling(rollout.samples_per_prompt, rollout.max_response_tokens, rollout.temperature, recipe.seed)
-    learner = Learner(recipe, Path(read_json(run.step_file(0, "policy.json"))["path"]))
+    learner = Learner(recipe, Path(policy_folder(run)))
     engine = Engine(0, recipe, out, "cpu")
     learner.save_weights(out / "weights-0")
     try:

@@ -164,7 +164,7 @@ def test_ranks_on_two_nodes_update_as_one_does_and_meet_again_when_one_is_lost(c
     runs = {count: run_of(tmp_path, {}, {"ranks": count, "cpus": 4, "threads": 1}) for count in (1, 2)}
     for run in runs.values():
         for step in (1, 2):
-            write_json(run.step_file(step, "batch.json"), {"scored": [str(scored(run, step))]})
+            write_json(run.step_file(step, "batch.json"), {"scored": [scored(run, step).name]})
 
     alone = LearnerRank(runs[1], 0)
     for step in (1, 2):

@@ -21,7 +21,7 @@ import yaml
 from tasks.rollout.samples import Row, read_samples
 from tasks.runtime.accelerator import cpu_environment
 from tasks.runtime.events import read_events
-from tasks.runtime.files import sha256
+from tasks.runtime.files import read_json, sha256
 from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
 from tests.integration.processes import Marked
 
@@ -284,6 +284,34 @@ def test_the_same_recipe_killed_and_resumed_gives_the_same_bits(undisturbed: Hom
     assert bits_of(home.run()) == bits_of(undisturbed.run())
     client, found = mlflow_run(home)
     assert [p.step for p in client.get_metric_history(found.info.run_id, "reward/mean")] == [1, 2, 3]
+
+
+def copied(copies: Path) -> tuple[Path, int] | None:
+    """Return where the copy of the one run is, and which step it is of."""
+    return next(((index.parent, read_json(index)["step"]) for index in copies.glob("*/archive.json")), None)
+
+
+def test_a_run_whose_machine_is_lost_goes_on_elsewhere_from_its_copy_to_the_same_bits(
+    undisturbed: Home, new_home, tmp_path: Path
+) -> None:
+    lost, elsewhere = new_home(), new_home()
+    process = lost.start(*RECIPE, f"archive=file://{tmp_path}")
+    while (copy := copied(tmp_path)) is None or copy[1] < 1:
+        assert process.poll() is None, lost.output.read_text()
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    nothing_is_left(lost)
+    shutil.rmtree(lost.path)
+
+    resumed = elsewhere.start("--resume", f"file://{copy[0]}")
+    assert resumed.wait(PATIENCE) == 0, elsewhere.output.read_text()
+
+    assert bits_of(elsewhere.run()) == bits_of(undisturbed.run())
+    client, found = mlflow_run(elsewhere)
+    assert [p.step for p in client.get_metric_history(found.info.run_id, "reward/mean")] == [1, 2, 3]
+    assert copied(tmp_path) == (copy[0], STEPS)
+    assert sha256(copy[0] / "weights" / f"{STEPS:06d}" / "model.safetensors") == bits_of(undisturbed.run())[1]
 
 
 @pytest.mark.slow

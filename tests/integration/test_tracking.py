@@ -70,6 +70,19 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run_and_repeats_no_point(run: 
     assert stored(run)[1].info.status == "FINISHED"
 
 
+def test_an_mlflow_that_does_not_know_the_run_gets_its_whole_history(run: Run) -> None:
+    for step in (0, 1):
+        commit(run, step, {"reward/mean": step / 10})
+    write_json(run.root / "mlflow.json", {"run_id": "0123456789abcdef0123456789abcdef"})  # of another MLflow
+
+    tracker = Tracker(run)
+    tracker.project()
+    tracker.finish("FINISHED")
+
+    assert history(run, "reward/mean") == [(0, 0.0), (1, 0.1)]
+    assert read_json(run.root / "mlflow.json")["run_id"] == stored(run)[1].info.run_id
+
+
 def test_a_driver_that_died_between_sending_and_noting_it_leaves_no_point_twice(
     run: Run,
 ) -> None:

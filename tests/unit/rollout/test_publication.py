@@ -47,7 +47,7 @@ class Learner:
         self.written: list[int] = []
 
     def hold(self, version: int, policy: str) -> None:
-        assert policy == "start"
+        assert Path(policy).name == "start"
         assert not any(engine.waits for engine in self.engines)
 
     def host(self) -> str:
@@ -76,7 +76,8 @@ class Stage:
     ) -> None:
         recipe = Recipe(name="r", steps=10, weight_sync={"via": via})  # pyright: ignore[reportArgumentType]
         self.run = Run(root, recipe)
-        write_json(self.run.step_file(0, "policy.json"), {"path": "start"})
+        (root / "start").mkdir()
+        write_json(self.run.step_file(0, "policy.json"), {"folder": str(root / "start")})
         self.engines = [Engine(version) for version in versions]
         self.learner = Learner(self.run, self.engines)
 

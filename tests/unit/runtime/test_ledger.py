@@ -113,13 +113,13 @@ def test_once_makes_a_receipt_once_and_finds_it_again(run: Run) -> None:
 
     def make() -> dict:
         made.append(1)
-        return {"path": "x"}
+        return {"version": 3}
 
     first = once(run.step_file(1, "a.json"), make)
     second = once(run.step_file(1, "a.json"), make)
 
     assert first == second
-    assert first["path"] == "x" and first["seconds"] >= 0
+    assert first["version"] == 3 and first["seconds"] >= 0
     assert len(made) == 1
 
 
@@ -130,7 +130,7 @@ def test_once_leaves_nothing_behind_when_making_fails(run: Run) -> None:
     with pytest.raises(RuntimeError):
         once(run.step_file(1, "a.json"), fail)
 
-    assert once(run.step_file(1, "a.json"), lambda: {"path": "y"})["path"] == "y"
+    assert once(run.step_file(1, "a.json"), lambda: {"version": 4})["version"] == 4
 
 
 def test_a_commit_holds_the_hash_of_every_file_of_its_step(run: Run) -> None:
@@ -189,6 +189,26 @@ def test_a_file_that_was_damaged_after_its_receipt_is_made_again(
 
     assert file.read_bytes() == whole
     assert "rollout-00.parquet is missing or damaged" in caplog.text
+
+
+def test_a_run_that_was_moved_finds_its_files_beside_their_receipts(run: Run, tmp_path: Path) -> None:
+    def make(run: Run) -> dict:
+        file = run.step_file(1, "rollout-00.parquet")
+        write_samples(file, [], SCORED)
+        return {"path": str(file)}
+
+    once(run.step_file(1, "rollout-00.json"), lambda: make(run))
+    run.root.rename(tmp_path / "moved")
+    moved = Run(tmp_path / "moved", run.recipe)
+
+    found = once(moved.step_file(1, "rollout-00.json"), lambda: pytest.fail("made again"))
+
+    assert found["path"] == str(moved.step_file(1, "rollout-00.parquet"))
+
+
+def test_a_path_in_the_home_is_stored_so_that_it_may_be_moved_and_another_as_it_is(run: Run) -> None:
+    assert run.portable(str(run.home / "cache" / "policy")) == "cache/policy"
+    assert run.portable("/models/policy") == "/models/policy"
 
 
 def evaluated(run: Run, accuracies: dict[int, float]) -> None:

@@ -17,7 +17,7 @@ from tasks.runtime.verify import verify
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A run with steps 0 to 2, the weights of 0 and 2, and a checkpoint of 2."""
-    run = create_run(tmp_path, load_recipe("r1"))
+    run = create_run(tmp_path, load_recipe("r1", ["steps=2"]))
     for step in range(3):
         write_samples(run.step_file(step, "scored-00.parquet"), [], SCORED)
         commit(run, step, {})

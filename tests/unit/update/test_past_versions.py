@@ -34,7 +34,7 @@ class Stage:
         by_disk.save_weights(0, policy)
         for step in range(1, STEPS + 1):
             for run in (self.written, self.run):
-                write_json(run.step_file(step, "batch.json"), {"scored": [str(scored(run, step))]})
+                write_json(run.step_file(step, "batch.json"), {"scored": [scored(run, step).name]})
             self.update(by_disk, self.written, step)
         self.rank = LearnerRank(self.run, 0)
         self.rank.save_weights(0, policy)

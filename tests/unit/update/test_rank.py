@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Run:
     """Three steps of stored batches."""
     run = Run(tmp_path / "home" / "runs" / "r", Recipe(name="r", steps=30, learner={"threads": 1}))  # pyright: ignore[reportArgumentType]
     for step in (1, 2, 3):
-        write_json(run.step_file(step, "batch.json"), {"scored": [str(scored(run, step))]})
+        write_json(run.step_file(step, "batch.json"), {"scored": [scored(run, step).name]})
     return run
 
 
