@@ -51,8 +51,8 @@ def rl_post(recipe: str = "r1", overrides: list[str] | None = None, resume: str 
     Args:
         recipe: Name of a recipe in `configs/`, or the path of a YAML file.
         overrides: Settings that differ from the recipe, each `section.key=value`.
-        resume: A run to go on with, by its id or the address of its copy; the recipe is then the run's own. A flow run that Prefect runs again
-            goes on with the run that it began.
+        resume: A run to go on with, by its id or the address of its copy; the recipe is then the run's
+            own. A flow run that Prefect runs again goes on with the run that it began.
     """
     run = _open(recipe, overrides or [], resume)
     with hold(run) as lock:
