@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -140,9 +141,20 @@ def _end(pid: int, created: float) -> None:
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGTERM)
     _, alive = psutil.wait_procs(family, timeout=STOP_TIMEOUT)
-    for survivor in alive:
+    # MLflow's server starts helpers again that end before it does: these are of the group, but not of the family.
+    survivors = {*alive, *_group(pid)}
+    for survivor in survivors:
         with suppress(psutil.NoSuchProcess):
             survivor.kill()
+    psutil.wait_procs(survivors, timeout=STOP_TIMEOUT)
+
+
+def _group(number: int) -> Iterator[psutil.Process]:
+    """Yield the processes of a group."""
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getpgid(process.pid) == number:
+                yield process
 
 
 def _free_port(first: int) -> int:
