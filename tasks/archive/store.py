@@ -72,7 +72,7 @@ def copy_run(run: Run, address: str) -> Receipt:
             f"{without_user(address)} has {before.run} as of step {before.step}, and {run.root} is at step {done}: "
             "another goes on with that run. End one of them, and give this one another `archive`"
         )
-    files, policy = _files(run, done), _policy(run)
+    files, policy = _files(run, before, done), _policy(run)
     if policy:
         files |= {f"{POLICY}/{path.name}": path for path in sorted((run.home / policy).iterdir())}
     known = before.files
@@ -144,15 +144,16 @@ def _write_index(store: Any, root: str, index: Index) -> None:
     store.mv(f"{root}/.{INDEX}", f"{root}/{INDEX}")
 
 
-def _files(run: Run, done: int) -> dict[str, Path]:
-    """Return what is to be copied, by name."""
+def _files(run: Run, before: Index, done: int) -> dict[str, Path]:
+    """Return what belongs to the copy as of step `done`, by name: the steps of the copy before it, and what is new."""
     names = [name for name in CHANGING if (run.root / name).exists()]
-    for step in committed_steps(run):
+    names += [name for name in before.files if name.startswith("steps/")]
+    for step in range(before.step + 1, done + 1):
         names += [f"steps/{step:06d}/{name}" for name in [*read_commit(run, step)["files"], "commit.json"]]
-    weights = [v for v in numbered(run.root / "weights") if v <= done]
+    best, weights = best_version(run), [version for version in numbered(run.root / "weights") if version <= done]
     kept = {
-        "weights": [v for v in weights if v in (0, best_version(run)) or run.recipe.checkpoints(v)],
-        "checkpoints": [v for v in run.checkpoints() if v <= done],
+        "weights": [version for version in weights if version in (0, best) or run.recipe.checkpoints(version)],
+        "checkpoints": [version for version in run.checkpoints() if version <= done],
     }
     for kind, versions in kept.items():
         for folder in (run.root / kind / f"{version:06d}" for version in versions):
