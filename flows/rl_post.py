@@ -74,26 +74,33 @@ def _train(run: Run, lock: Lock) -> dict[str, Any]:
         staleness = run.recipe.pipeline.max_staleness
         # The next steps sample from the weights of the last committed ones, which find again what they made.
         first = max(0, max(committed_steps(run), default=0) - staleness)
-        published = _publish(run, Step(first, update=policy), dataset, after=[engines])
+        published = deque([_publish(run, Step(first, update=policy), dataset, after=[engines])])
         ahead: deque[Step] = deque()
         scored: list[Call[Receipt]] = []
 
-        def publish_next() -> Published:
+        def publish_next() -> None:
             # The engines keep their weights until the last who sample from them did, and they are evaluated.
-            kept_for = [published.weights, *scored, published.evaluation]
+            kept_for = [published[-1].weights, *scored, published[-1].evaluation]
             idle = _learner_idle(run, ahead[-1])
-            return _publish(run, ahead.popleft(), dataset, after=[*kept_for, *idle])
+            published.append(_publish(run, ahead.popleft(), dataset, after=[*kept_for, *idle]))
+
+        def commit_all_but(latest: int) -> None:
+            while len(published) > latest:
+                projections.project(_commit(run, published.popleft(), lock))
 
         for number in range(first + 1, run.recipe.steps + 1):
-            before = ahead[-1] if ahead else published.step
-            scored = _sample(run, number, dataset, published.weights, before.scored)
-            following = publish_next() if len(ahead) == staleness > 0 else None
-            ahead.append(_update(run, number, policy, before, scored, following or published))
-            while following or len(ahead) > (staleness if number < run.recipe.steps else 0):
-                following = following or publish_next()
-                projections.project(_commit(run, published, lock))
-                published, following = following, None
-        projections.project(_commit(run, published, lock))
+            before = ahead[-1] if ahead else published[-1].step
+            scored = _sample(run, number, dataset, published[-1].weights, before.scored)
+            if len(ahead) == staleness > 0:
+                publish_next()
+            ahead.append(_update(run, number, policy, before, scored, published[-1]))
+            if staleness == 0:
+                publish_next()
+            commit_all_but(1)
+        while ahead:
+            publish_next()
+            commit_all_but(1)
+        commit_all_but(0)
         return projections.finish()
 
 
