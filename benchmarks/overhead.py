@@ -86,7 +86,7 @@ def checkpoint_seconds(run: Run) -> float:
     learner = Learner(run.recipe, Path(policy))
     with tempfile.TemporaryDirectory(dir=run.home) as folder:
         start = perf_counter()
-        learner.save_checkpoint(Path(folder) / "checkpoint")
+        learner.save_checkpoint(Path(folder) / "checkpoint", "r")
         return perf_counter() - start
 
 

@@ -16,13 +16,19 @@ from trainer.manifest import damaged_checkpoint, version_of, write_manifest
 
 
 class IncompleteCheckpoint(RuntimeError):
-    """The folder is not a complete checkpoint; nothing was loaded from it."""
+    """The folder is not a complete checkpoint of this run; nothing was loaded from it."""
 
 
-def save(folder: Path, state: dict[str, Tensor], version: int) -> None:
+def save(folder: Path, state: dict[str, Tensor], version: int, run: str) -> None:
     """Write tensors, by name, to a temporary name, then rename it. All ranks must call it, each with its shards.
 
     A manifest with every file's size is written last, so that a file that got lost or cut later is noticed.
+
+    Args:
+        folder: Where to.
+        state: The tensors.
+        version: The weights version.
+        run: What `load` has to be given: it stands for recipe and data.
 
     Raises:
         UserError: if the disk is full or can't be written; no part of the checkpoint is left.
@@ -36,7 +42,7 @@ def save(folder: Path, state: dict[str, Tensor], version: int) -> None:
             ranks.wait_for_all()
             _write(temporary, state)
             if ranks.own() == 0:
-                write_manifest(temporary, version)
+                write_manifest(temporary, version, run)
                 put_in_place(temporary, folder)
     finally:
         if ranks.own() == 0:
@@ -55,13 +61,13 @@ def _write(folder: Path, state: dict[str, Tensor]) -> None:
     raise cause  # itself, for its wrapping is no Exception: who waits for the rank would take it for dead
 
 
-def load(folder: Path, state: dict[str, Tensor]) -> int:
+def load(folder: Path, state: dict[str, Tensor], run: str) -> int:
     """Overwrite the live tensors of `state` in place, and return the version. All ranks must call it.
 
     Raises:
-        IncompleteCheckpoint: if a file is missing or cut; the tensors are as before.
+        IncompleteCheckpoint: if a file is missing or cut, or it is of another run; the tensors are as before.
     """
-    if problem := damaged_checkpoint(folder):
+    if problem := damaged_checkpoint(folder, run):
         raise IncompleteCheckpoint(f"checkpoint {problem}; load an older checkpoint and replay the steps since")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")

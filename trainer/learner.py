@@ -127,17 +127,21 @@ class Learner:
         """Return the weights that `save_weights` writes, to be sent from memory, as long as no update follows."""
         return Export(self._policy, self._recipe.learner.lora)
 
-    def save_checkpoint(self, path: Path) -> None:
-        """Write what is trained, the optimizers' states and the version, at once."""
-        checkpoint.save(path, self._state(), self.version)
+    def save_checkpoint(self, path: Path, run: str) -> None:
+        """Write what is trained, the optimizers' states and the version, at once.
 
-    def load_checkpoint(self, path: Path) -> None:
+        Rates, random draws and the place in the data are functions of the version and of what `run` stands for.
+        """
+        checkpoint.save(path, self._state(), self.version, run)
+
+    def load_checkpoint(self, path: Path, run: str) -> None:
         """Continue from a checkpoint, as if nothing had been in between.
 
         Raises:
-            checkpoint.IncompleteCheckpoint: if a part of it is missing or cut; the learner is as before.
+            checkpoint.IncompleteCheckpoint: if a part of it is missing or cut, or it is not of `run`; the learner is as
+                before.
         """
-        self.version = checkpoint.load(path, self._state())
+        self.version = checkpoint.load(path, self._state(), run)
 
     def _look_at(self, samples: Sequence[Sample]) -> Experience:
         """Evaluate the samples with whatever the algorithm asks for, and estimate advantages."""

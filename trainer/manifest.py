@@ -6,10 +6,10 @@ from pathlib import Path
 MANIFEST = "manifest.json"
 
 
-def write_manifest(folder: Path, version: int) -> None:
-    """Write down the weights version and the size of every file that is in the folder."""
+def write_manifest(folder: Path, version: int, run: str) -> None:
+    """Write down the weights version, what stands for recipe and data, and the size of every file in the folder."""
     sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
-    (folder / MANIFEST).write_text(json.dumps({"version": version, "sizes": sizes}))
+    (folder / MANIFEST).write_text(json.dumps({"version": version, "run": run, "sizes": sizes}))
 
 
 def version_of(folder: Path) -> int:
@@ -17,14 +17,17 @@ def version_of(folder: Path) -> int:
     return json.loads((folder / MANIFEST).read_text())["version"]
 
 
-def damaged_checkpoint(folder: Path) -> str | None:
-    """Return what is wrong with a checkpoint, or None: whether each file has the size that its manifest says."""
+def damaged_checkpoint(folder: Path, run: str) -> str | None:
+    """Return what is wrong with a checkpoint, or None: whether it is the run's, and its files have their sizes."""
     try:
-        sizes = json.loads((folder / MANIFEST).read_text())["sizes"]
+        manifest = json.loads((folder / MANIFEST).read_text())
+        sizes, of = manifest["sizes"], manifest["run"]
     except FileNotFoundError:
         return f"{folder} has no {MANIFEST}"
     except (OSError, json.JSONDecodeError, KeyError):
         return f"{folder} has a damaged {MANIFEST}"
+    if of != run:
+        return f"{folder} is of another recipe or dataset"
     for name, size in sizes.items():
         file = folder / name
         if not file.is_file():

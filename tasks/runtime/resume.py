@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatch
 from typing import Any
 
 from configs.errors import UserError
@@ -10,24 +9,10 @@ from configs.loader import flatten, load_recipe
 from configs.schema import Recipe
 from tasks.runtime.events import record
 from tasks.runtime.files import read_json, write_json
+from tasks.runtime.identity import MAY_CHANGE, identity, may_change
 from tasks.runtime.ledger import Run, committed_steps, write_recipe
 from tasks.runtime.verify import damaged_steps
 from trainer.manifest import damaged_checkpoint
-
-MAY_CHANGE = (
-    "steps",
-    "evaluation.every",
-    "tracking.*",
-    "archive",
-    "accelerator_type",
-    "engine.*",
-    "weight_sync.*",
-    "learner.cpus",
-    "learner.gpus",
-    "learner.threads",
-    "learner.checkpoint_every",
-)
-"""Settings that don't change what a step computes; the others would make it another run."""
 
 Changes = dict[str, list[Any]]
 """By dotted key: the value before and the value from now on."""
@@ -41,7 +26,7 @@ def check_resume(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]:
             and needed to bring the learner back.
     """
     recipe, changes = changed_recipe(run, overrides)
-    refused = [key for key in changes if not any(fnmatch(key, allowed) for allowed in MAY_CHANGE)]
+    refused = [key for key in changes if not may_change(key)]
     if refused:
         raise UserError(
             f"{run.id} can't go on with another {', '.join(refused)}: its committed steps would not be what the recipe "
@@ -91,7 +76,8 @@ def changed_recipe(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]
 
 def _check_replay(run: Run) -> None:
     """Refuse to go on where the learner can't be brought back: it reads the steps after its newest checkpoint."""
-    whole = [version for version in run.checkpoints() if not damaged_checkpoint(run.checkpoint(version))]
+    own = identity(run)
+    whole = [version for version in run.checkpoints() if not damaged_checkpoint(run.checkpoint(version), own)]
     damaged = damaged_steps(run, after=max(whole, default=0))
     if damaged:
         raise UserError(

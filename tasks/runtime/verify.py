@@ -7,6 +7,7 @@ from safetensors import SafetensorError, safe_open
 
 from configs.errors import UserError
 from tasks.runtime.files import sha256
+from tasks.runtime.identity import identity
 from tasks.runtime.ledger import Run, committed_steps, numbered, read_commit
 from trainer.manifest import damaged_checkpoint
 
@@ -66,8 +67,9 @@ def _weights(run: Run) -> Iterator[str]:
 
 
 def _checkpoints(run: Run) -> Iterator[str]:
+    own = identity(run)
     for version in run.checkpoints():
-        if problem := damaged_checkpoint(run.checkpoint(version)):
+        if problem := damaged_checkpoint(run.checkpoint(version), own):
             yield f"checkpoints/{version:06d} is damaged: {problem}"
 
 

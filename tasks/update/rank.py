@@ -20,6 +20,7 @@ from tasks.rollout.client import Endpoint, WeightsNotUpdated
 from tasks.rollout.samples import raw_accuracy, read_samples
 from tasks.runtime.events import record
 from tasks.runtime.files import digest, read_json, remove, sha256
+from tasks.runtime.identity import identity
 from tasks.runtime.ledger import Receipt, Run, best_version, once
 from tasks.runtime.ports import interface_of, own_address
 
@@ -131,7 +132,7 @@ class LearnerRank:
 
     def save_checkpoint(self, version: int, policy: str) -> None:
         """Write the whole state at a version, and forget checkpoints that are not needed any more."""
-        self._at_version(version, policy).save_checkpoint(self._run.checkpoint(version))
+        self._at_version(version, policy).save_checkpoint(self._run.checkpoint(version), identity(self._run))
         if self._rank == 0:
             self._prune(version)
         self._rest()
@@ -233,7 +234,7 @@ class LearnerRank:
 
         for done in reversed([done for done in self._run.checkpoints() if done <= version]):
             try:
-                learner.load_checkpoint(self._run.checkpoint(done))
+                learner.load_checkpoint(self._run.checkpoint(done), identity(self._run))
                 return done
             except IncompleteCheckpoint as error:
                 logger.warning("passed over a damaged checkpoint: %s", error)

@@ -25,7 +25,7 @@ WRITERS = {
     "checkpoint": """
         import torch
         from trainer import checkpoint
-        checkpoint.save(target, {"weight": torch.zeros(100_000)}, version=20)
+        checkpoint.save(target, {"weight": torch.zeros(100_000)}, version=20, run="r")
     """,
     "weights": """
         from trainer import tiny_policy

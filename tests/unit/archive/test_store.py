@@ -15,6 +15,7 @@ from configs.errors import UserError
 from configs.schema import Recipe
 from tasks.archive.store import copy_run, fetch_run, opened
 from tasks.runtime.files import write_json
+from tasks.runtime.identity import identity
 from tasks.runtime.ledger import Run, commit, committed_steps, create_run, forget_weights
 from tasks.runtime.stores import check_store
 from tasks.runtime.verify import verify
@@ -55,7 +56,7 @@ def go_on(run: Run, step: int) -> None:
         with written_at_once(run.checkpoint(step)) as folder:
             (folder / ".metadata").write_text("what is where")
             (folder / "state.distcp").write_text(f"state {step}")
-            write_manifest(folder, step)
+            write_manifest(folder, step, identity(run))
     commit(run, step, {})
     forget_weights(run, before=step)
 

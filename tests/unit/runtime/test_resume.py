@@ -8,6 +8,7 @@ from configs.errors import UserError
 from configs.loader import load_recipe
 from tasks.runtime.events import read_events
 from tasks.runtime.files import read_json, write_json
+from tasks.runtime.identity import identity
 from tasks.runtime.ledger import Run, commit, create_run, open_run, run_of
 from tasks.runtime.resume import check_resume, go_on
 
@@ -23,7 +24,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def checkpoint(run: Run, version: int) -> None:
-    write_json(run.checkpoint(version) / "manifest.json", {"version": version, "sizes": {}})
+    write_json(run.checkpoint(version) / "manifest.json", {"version": version, "run": identity(run), "sizes": {}})
 
 
 ALLOWED = ["steps=9", "evaluation.every=7", "tracking.register_as=other", "engine.count=2", "learner.threads=1",

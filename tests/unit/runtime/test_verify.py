@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 from configs.loader import load_recipe
 from tasks.rollout.samples import SCORED, write_samples
 from tasks.runtime.files import remove, write_json
+from tasks.runtime.identity import identity
 from tasks.runtime.ledger import Run, commit, create_run
 from tasks.runtime.verify import verify
 
@@ -27,7 +28,7 @@ def run(tmp_path: Path) -> Run:
     checkpoint = run.checkpoint(2)
     checkpoint.mkdir(parents=True)
     (checkpoint / "state").write_bytes(b"state")
-    write_json(checkpoint / "manifest.json", {"version": 2, "sizes": {"state": 5}})
+    write_json(checkpoint / "manifest.json", {"version": 2, "run": identity(run), "sizes": {"state": 5}})
     run.logs.mkdir()
     return run
 

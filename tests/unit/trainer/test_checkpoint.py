@@ -25,11 +25,11 @@ def equal(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
 
 
 def test_a_checkpoint_gives_back_the_same_bits_in_place_and_the_version(tmp_path: Path):
-    checkpoint.save(tmp_path / "20", state(0.1), version=20)
+    checkpoint.save(tmp_path / "20", state(0.1), version=20, run="r")
     live = state(7.0)
     weight = live["weight"]
 
-    assert checkpoint.load(tmp_path / "20", live) == 20
+    assert checkpoint.load(tmp_path / "20", live, run="r") == 20
 
     assert equal(live, state(0.1))
     assert live["weight"] is weight
@@ -48,12 +48,12 @@ def empty(file: Path) -> None:
 def test_a_damaged_checkpoint_is_refused_and_changes_nothing(
     tmp_path: Path, pattern: str, damage: Callable[[Path], None]
 ):
-    checkpoint.save(tmp_path / "20", state(1.0), version=20)
+    checkpoint.save(tmp_path / "20", state(1.0), version=20, run="r")
     damage(next((tmp_path / "20").glob(pattern)))
     live = state(7.0)
 
     with pytest.raises(IncompleteCheckpoint, match=r"20.*load an older checkpoint"):
-        checkpoint.load(tmp_path / "20", live)
+        checkpoint.load(tmp_path / "20", live, run="r")
 
     assert equal(live, state(7.0))
 
@@ -67,7 +67,7 @@ def test_a_checkpoint_is_on_the_disk_before_its_name_and_the_name_before_the_lea
         seen.append((Path(os.readlink(f"/proc/self/fd/{descriptor}")).name, target.exists()))
 
     monkeypatch.setattr(os, "fsync", note)
-    checkpoint.save(target, state(1.0), version=20)
+    checkpoint.save(target, state(1.0), version=20, run="r")
 
     stored = {path.name for path in target.iterdir()}
     assert {"manifest.json", ".metadata"} < stored
@@ -79,19 +79,19 @@ def test_a_checkpoint_is_on_the_disk_before_its_name_and_the_name_before_the_lea
 def test_a_killed_writer_leaves_the_checkpoints_before_and_none_of_its_own_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    checkpoint.save(tmp_path / "10", state(1.0), version=10)
+    checkpoint.save(tmp_path / "10", state(1.0), version=10, run="r")
     # The last moment at which it can be killed in the middle: all is written, and nothing has its name.
     monkeypatch.setattr(checkpoint, "put_in_place", lambda temporary, folder: os.kill(os.getpid(), signal.SIGKILL))
     writer = os.fork()
     if writer == 0:
-        checkpoint.save(tmp_path / "20", state(2.0), version=20)
+        checkpoint.save(tmp_path / "20", state(2.0), version=20, run="r")
     _, status = os.waitpid(writer, 0)
     monkeypatch.undo()
 
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert not (tmp_path / "20").exists()
     live = state(7.0)
-    assert checkpoint.load(tmp_path / "10", live) == 10
+    assert checkpoint.load(tmp_path / "10", live, run="r") == 10
     assert equal(live, state(1.0))
 
 
@@ -100,16 +100,26 @@ def test_what_a_killed_writer_left_does_not_hinder_the_next(tmp_path: Path):
     (tmp_path / ".20.tmp" / "__0_0.distcp").write_bytes(b"half")
 
     with pytest.raises(IncompleteCheckpoint, match=r"has no manifest\.json"):
-        checkpoint.load(tmp_path / "20", state(7.0))
-    checkpoint.save(tmp_path / "20", state(2.0), version=20)
+        checkpoint.load(tmp_path / "20", state(7.0), run="r")
+    checkpoint.save(tmp_path / "20", state(2.0), version=20, run="r")
 
     assert [path.name for path in tmp_path.iterdir()] == ["20"]
-    assert checkpoint.load(tmp_path / "20", state(7.0)) == 20
+    assert checkpoint.load(tmp_path / "20", state(7.0), run="r") == 20
 
 
 def test_a_checkpoint_is_replaced_by_the_next_of_its_name(tmp_path: Path):
-    checkpoint.save(tmp_path / "20", state(1.0), version=20)
-    checkpoint.save(tmp_path / "20", state(2.0), version=21)
+    checkpoint.save(tmp_path / "20", state(1.0), version=20, run="r")
+    checkpoint.save(tmp_path / "20", state(2.0), version=21, run="r")
 
     assert [path.name for path in tmp_path.iterdir()] == ["20"]
     assert json.loads((tmp_path / "20" / "manifest.json").read_text())["version"] == 21
+
+
+def test_a_checkpoint_of_another_recipe_or_dataset_is_not_loaded(tmp_path: Path):
+    checkpoint.save(tmp_path / "20", state(1.0), version=20, run="r")
+    live = state(7.0)
+
+    with pytest.raises(checkpoint.IncompleteCheckpoint, match="20 is of another recipe or dataset"):
+        checkpoint.load(tmp_path / "20", live, run="another")
+
+    assert all(torch.equal(live[name], kept) for name, kept in state(7.0).items())

@@ -161,8 +161,8 @@ def test_the_limit_of_skipped_steps_holds_across_a_resume(make_learner, make_sam
     samples = [replace(sample, behaviour_logprobs=[nan] * len(sample.response_ids)) for sample in make_samples()]
     learner, resumed = (make_learner(optimizer={"max_skipped": 2}) for _ in range(2))
     learner.update(samples)
-    learner.save_checkpoint(tmp_path / "checkpoint")
-    resumed.load_checkpoint(tmp_path / "checkpoint")
+    learner.save_checkpoint(tmp_path / "checkpoint", "r")
+    resumed.load_checkpoint(tmp_path / "checkpoint", "r")
 
     for each in (learner, resumed):
         with pytest.raises(TrainingDiverged, match="2 optimizer steps in a row"):

@@ -23,8 +23,8 @@ def test_the_reference_stays_the_policy_that_the_run_started_from_after_a_resume
     learner, resumed = make_learner(algorithm=KL), make_learner(algorithm=KL)
     for step in range(2):
         learner.update(make_samples(seed=step))
-    learner.save_checkpoint(tmp_path / "checkpoint")
-    resumed.load_checkpoint(tmp_path / "checkpoint")
+    learner.save_checkpoint(tmp_path / "checkpoint", "r")
+    resumed.load_checkpoint(tmp_path / "checkpoint", "r")
 
     before, after = (each.update(make_samples(seed=2))["policy/kl"] for each in (learner, resumed))
 
@@ -71,9 +71,9 @@ def test_a_resumed_learner_continues_bit_for_bit(
     rates = [uninterrupted.update(make_samples(seed=step))["policy/learning_rate"] for step in range(4)]
     for step in range(2):
         interrupted.update(make_samples(seed=step))
-    interrupted.save_checkpoint(tmp_path / "checkpoint")
+    interrupted.save_checkpoint(tmp_path / "checkpoint", "r")
 
-    resumed.load_checkpoint(tmp_path / "checkpoint")
+    resumed.load_checkpoint(tmp_path / "checkpoint", "r")
     assert resumed.version == 2
     assert equal(state(resumed), state(interrupted))
     later = [resumed.update(make_samples(seed=step))["policy/learning_rate"] for step in range(2, 4)]
@@ -87,9 +87,9 @@ def test_the_learning_rate_goes_on_after_a_resume(make_learner, make_samples: Ma
     sections = {"steps": 10, "optimizer": {"learning_rate": 1.0, "warmup_steps": 4, "schedule": "linear"}}
     learner, resumed = make_learner(**sections), make_learner(**sections)
     rates = [learner.update(make_samples())["policy/learning_rate"] for _ in range(4)]
-    learner.save_checkpoint(tmp_path / "checkpoint")
+    learner.save_checkpoint(tmp_path / "checkpoint", "r")
 
-    resumed.load_checkpoint(tmp_path / "checkpoint")
+    resumed.load_checkpoint(tmp_path / "checkpoint", "r")
     rates += [resumed.update(make_samples())["policy/learning_rate"] for _ in range(4)]
 
     assert rates == pytest.approx([0.25, 0.5, 0.75, 1, 1, 5 / 6, 4 / 6, 3 / 6])
@@ -97,7 +97,7 @@ def test_the_learning_rate_goes_on_after_a_resume(make_learner, make_samples: Ma
 
 def test_saving_does_not_change_what_comes_after(make_learner, make_samples: MakeSamples, tmp_path: Path):
     plain, saving = make_learner(), make_learner()
-    saving.save_checkpoint(tmp_path / "checkpoint")
+    saving.save_checkpoint(tmp_path / "checkpoint", "r")
     saving.save_weights(tmp_path / "weights")
 
     plain.update(make_samples())
@@ -109,12 +109,12 @@ def test_saving_does_not_change_what_comes_after(make_learner, make_samples: Mak
 def test_a_learner_is_as_before_after_a_damaged_checkpoint(make_learner, make_samples: MakeSamples, tmp_path: Path):
     learner, fresh = make_learner(), make_learner()
     learner.update(make_samples())
-    learner.save_checkpoint(tmp_path / "checkpoint")
+    learner.save_checkpoint(tmp_path / "checkpoint", "r")
     next((tmp_path / "checkpoint").glob("*.distcp")).write_bytes(b"")
     before = state(fresh)
 
     with pytest.raises(IncompleteCheckpoint):
-        fresh.load_checkpoint(tmp_path / "checkpoint")
+        fresh.load_checkpoint(tmp_path / "checkpoint", "r")
 
     assert fresh.version == 0
     assert equal(state(fresh), before)

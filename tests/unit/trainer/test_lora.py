@@ -183,10 +183,10 @@ def test_a_checkpoint_holds_adapters_only(
 ):
     learner, resumed = make_learner(**LORA), make_learner(**LORA)
     learner.update(make_samples())
-    learner.save_checkpoint(tmp_path / "checkpoint")
+    learner.save_checkpoint(tmp_path / "checkpoint", "r")
     learner.save_weights(tmp_path / "expected")
 
-    resumed.load_checkpoint(tmp_path / "checkpoint")
+    resumed.load_checkpoint(tmp_path / "checkpoint", "r")
     resumed.save_weights(tmp_path / "actual")
 
     assert all(".lora_" in name for name in learner._state() if name.endswith("exp_avg"))

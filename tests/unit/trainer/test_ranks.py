@@ -48,14 +48,14 @@ def train(policy_dir: Path, settings: dict[str, Any], out: Path, samples: list[S
     learner = make_learner(policy_dir, settings)
     metrics = [learner.update(samples), learner.update(samples)]
     learner.save_weights(out / "weights")
-    learner.save_checkpoint(out / "checkpoint")
+    learner.save_checkpoint(out / "checkpoint", "r")
     return metrics
 
 
 def go_on(policy_dir: Path, settings: dict[str, Any], checkpoint: Path, out: Path, samples: list[Sample]) -> None:
     """One update from a checkpoint; leaves the weights before and after in `out`."""
     learner = make_learner(policy_dir, settings)
-    learner.load_checkpoint(checkpoint)
+    learner.load_checkpoint(checkpoint, "r")
     learner.save_weights(out / "loaded")
     learner.update(samples)
     learner.save_weights(out / "updated")
@@ -124,8 +124,8 @@ def one_rank(
     """One rank that took over the checkpoint of two, saved it, and went on."""
     out = tmp_path_factory.mktemp("one-rank")
     learner = make_learner(policy_dir, SETTINGS["plain"])
-    learner.load_checkpoint(two_ranks / "plain" / "checkpoint")
-    learner.save_checkpoint(out / "checkpoint")
+    learner.load_checkpoint(two_ranks / "plain" / "checkpoint", "r")
+    learner.save_checkpoint(out / "checkpoint", "r")
     go_on(policy_dir, SETTINGS["plain"], out / "checkpoint", out, samples)
     return out
 
@@ -188,7 +188,7 @@ def test_each_of_two_replicas_is_sharded_over_two_of_four_ranks(policy_dir: Path
 def test_a_checkpoint_of_two_ranks_loads_into_one(policy_dir: Path, two_ranks: Path, tmp_path: Path, name: str):
     learner = make_learner(policy_dir, SETTINGS[name])
 
-    learner.load_checkpoint(two_ranks / name / "checkpoint")
+    learner.load_checkpoint(two_ranks / name / "checkpoint", "r")
     learner.save_weights(tmp_path / "weights")
 
     assert learner.version == 2

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from configs.schema import Recipe
 from tasks.runtime.events import read_events
 from tasks.runtime.files import sha256, write_json
+from tasks.runtime.identity import identity
 from tasks.runtime.ledger import Run, commit
 from tasks.update import rank as rank_module
 from tasks.update import weight_sync
@@ -65,7 +66,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning_for_the_one_before(
 ):
     learner = Learner(run.recipe, Path(policy_dir))
     for version in (10, 20):
-        checkpoint.save(run.checkpoint(version), learner._state(), version)
+        checkpoint.save(run.checkpoint(version), learner._state(), version, identity(run))
     next(run.checkpoint(20).glob("*.distcp")).write_bytes(b"")
 
     with caplog.at_level(logging.WARNING):
