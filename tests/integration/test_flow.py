@@ -220,8 +220,8 @@ def test_an_engines_key_is_in_no_file_and_no_command_line(undisturbed: Home) -> 
     assert not [command for command in secret.commands if secret.key in " ".join(command)]
     assert files_with(undisturbed, secret.key) == []
     # Looked at were the run directory, the logs of all processes, MLflow's store and Prefect's database.
-    looked_at = {path.name for path in files_with(undisturbed, undisturbed.run().id)}
-    assert {"batch.json", "mlflow.db", "prefect.db", "output.txt"} <= looked_at
+    looked_at = {path.name for path in files_with(undisturbed, undisturbed.run().recipe.name)}
+    assert {"recipe.yaml", "mlflow.db", "prefect.db", "output.txt"} <= looked_at
     assert list(undisturbed.temporary.glob("ray/session_*/logs/*"))
 
 

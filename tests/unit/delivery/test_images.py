@@ -115,8 +115,8 @@ def test_what_the_images_do_not_add_comes_with_sglang():
     lines = (ROOT / "requirements/image.txt").read_text().splitlines()
     added = {canonicalize_name(Requirement(line).name) for line in lines if line and not line.startswith("#")}
     missing = dependencies().keys() - added - {"sglang"}
-    brought = {canonicalize_name(Requirement(line).name) for line in requires("sglang") or []}
-    brought |= {canonicalize_name(Requirement(line).name) for line in requires("transformers") or []}
+    its = [line for package in ("sglang", "transformers", "torch") for line in requires(package) or []]
+    brought = {canonicalize_name(Requirement(line).name) for line in its}
 
     assert missing <= brought
     assert added <= dependencies().keys()
