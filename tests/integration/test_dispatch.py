@@ -59,9 +59,17 @@ def follow(log: Path, before: list[str]) -> str:
     return f"{before[0]} and followed"
 
 
-def states(flow_run_id: UUID) -> list[str]:
-    with get_client(sync_client=True) as client:
-        runs = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id])))
+def states(flow_run_id: UUID, count: int) -> list[str]:
+    """Return the states in which so many task runs ended. The server records an end a moment after it."""
+    own = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]))
+    deadline = time.monotonic() + 30
+    while True:
+        with get_client(sync_client=True) as client:
+            runs = client.read_task_runs(flow_run_filter=own)
+        ended = len(runs) >= count and all(run.state and run.state.is_final() for run in runs)
+        if ended or time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
     return sorted(f"{run.name} {run.state_name}" for run in runs)
 
 
@@ -83,7 +91,7 @@ def test_a_task_whose_worker_dies_is_submitted_again_and_its_dead_run_is_closed(
 
     assert result == "survived"
     assert attempts(tmp_path / "log") == 2
-    assert states(flow_run_id) == ["die at first Completed", "die at first Crashed"]
+    assert states(flow_run_id, 2) == ["die at first Completed", "die at first Crashed"]
 
 
 def test_a_task_that_waited_for_one_that_died_runs_once_with_the_second_result(tmp_path: Path) -> None:
