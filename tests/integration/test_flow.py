@@ -127,7 +127,7 @@ def files_with(home: Home, text: str) -> list[Path]:
 
 
 def nothing_is_left(home: Home) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90  # Ray's agents look for their raylet now and then; later on a busy machine.
     while (left := home.processes()) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert [process.cmdline() for process in left] == []
@@ -299,9 +299,12 @@ def test_a_run_whose_machine_is_lost_goes_on_elsewhere_from_its_copy_to_the_same
     while (copy := copied(tmp_path)) is None or copy[1] < 1:
         assert process.poll() is None, lost.output.read_text()
         time.sleep(0.05)
-    process.kill()
-    process.wait()
-    nothing_is_left(lost)
+    while at_work := lost.processes():
+        for one in at_work:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.poll()
+        time.sleep(0.05)
     shutil.rmtree(lost.path)
 
     resumed = elsewhere.start("--resume", f"file://{copy[0]}")
