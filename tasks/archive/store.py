@@ -76,7 +76,7 @@ def copy_run(run: Run, address: str) -> Receipt:
     if policy:
         files |= {f"{POLICY}/{path.name}": path for path in sorted((run.home / policy).iterdir())}
     known = before.files
-    new = {name: path for name, path in files.items() if name not in known or not known[name]}
+    new = {name: path for name, path in files.items() if not known.get(name)}
     hashes = {name: "" if name in CHANGING else known.get(name) or sha256(path) for name, path in files.items()}
     size = sum(path.stat().st_size for path in new.values())
     store.put([str(path) for path in new.values()], [f"{root}/{name}" for name in new])
