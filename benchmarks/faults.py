@@ -16,11 +16,11 @@ from typing import Any
 
 from rich.progress import Progress
 
-from tasks.runtime.files import read_json, write_json
-from tasks.runtime.tracking import git_commit
+from tasks.tracking.tracker import git_commit
 from tests.faults.faults import fault_of
 from tests.faults.harness import ROOT, STEPS, Harness
 from tests.faults.results import differences
+from trainer.files import read_json, write_json
 
 OUT = Path(__file__).with_suffix(".json")
 Line = dict[str, Any]

@@ -29,12 +29,12 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from configs.schema import Model
-from tasks.runtime.ledger import home
-from tasks.runtime.tracking import provenance
-from trainer import policy
-from trainer.batches import collate
-from trainer.packing import PromptResponse
-from trainer.pretrained import materialise
+from tasks.run.directory import home
+from tasks.tracking.tracker import provenance
+from trainer.batches.collation import collate
+from trainer.batches.packing import PromptResponse
+from trainer.model import policy
+from trainer.model.pretrained import materialise
 
 HERE = Path(__file__).parent
 GROUPS, SAMPLES, PROMPT, RESPONSE, VOCABULARY = 4, 8, 256, 64, 49152

@@ -27,12 +27,12 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from tasks.runtime.machines import GPUS, gpu_kind
-from trainer.attention import attend, packing_of
-from trainer.batches import collate
-from trainer.packing import PromptResponse, Row, pack
-from trainer.policy import Dtype, Policy
-from trainer.scoring import CHUNK_BYTES, score, score_in_chunks
+from tasks.cluster.machines import GPUS, gpu_kind
+from trainer.batches.attention import attend, packing_of
+from trainer.batches.collation import collate
+from trainer.batches.packing import PromptResponse, Row, pack
+from trainer.model.policy import Dtype, Policy
+from trainer.model.scoring import CHUNK_BYTES, score, score_in_chunks
 
 Numbers = dict[str, float]
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from flows.curves import ACCURACIES, draw_curves
 from tasks.evaluate.statistics import Outcomes, paired_difference, with_interval
-from tasks.rollout.samples import read_samples
-from tasks.runtime.ledger import Run, committed_steps, home, open_run, read_commit
-from tasks.runtime.tracking import provenance
+from tasks.records.samples import read_samples
+from tasks.run.directory import Run, home
+from tasks.run.ledger import committed_steps, open_run, read_commit
+from tasks.tracking.tracker import provenance
 
 HERE = Path(__file__).parent
 

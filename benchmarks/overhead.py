@@ -21,10 +21,11 @@ from statistics import mean, median
 from time import perf_counter
 from typing import Any
 
-from tasks.runtime.files import read_json, write_json
-from tasks.runtime.ledger import Run, committed_steps, home, open_run, read_commit
-from tasks.runtime.lock import hold
-from tasks.runtime.tracking import provenance
+from tasks.run.directory import Run, home
+from tasks.run.ledger import committed_steps, open_run, read_commit
+from tasks.run.lock import hold
+from tasks.tracking.tracker import provenance
+from trainer.files import read_json, write_json
 
 OUT = Path(__file__).with_suffix(".json")
 HOOK = Path(__file__).parent / "overhead_hook"

@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tasks.runtime.files import read_json, write_json
-from tasks.runtime.ledger import Run
-from tasks.runtime.tracking import provenance
+from tasks.run.directory import Run
+from tasks.tracking.tracker import provenance
 from tests.faults.faults import Fault
 from tests.faults.harness import Harness, Outcome
 from tests.faults.results import differences
+from trainer.files import read_json, write_json
 
 OUT = Path(__file__).with_suffix(".json")
 STEPS, EVERY = 8, 4

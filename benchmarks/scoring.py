@@ -20,10 +20,10 @@ from math_verify import parse, verify
 
 from benchmarks.answer_pairs import Pair, generate
 from configs.reward import Reward
-from tasks.dataset.question import Question
-from tasks.reward.sample import Answered
+from tasks.records.question import Question
+from tasks.reward.outcome import Answered
 from tasks.reward.scorer import Scorer
-from tasks.runtime.tracking import provenance
+from tasks.tracking.tracker import provenance
 
 HERE = Path(__file__).parent
 PAIRS = 5200

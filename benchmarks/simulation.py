@@ -26,16 +26,16 @@ from rich.progress import Progress
 from tokenizers import Tokenizer
 
 from configs.schema import Recipe
-from tasks.dataset.question import Question
 from tasks.dataset.store import Prompt
+from tasks.records.question import Question
+from tasks.records.samples import Row
 from tasks.reward.task import score_rows
 from tasks.rollout.carry import part, take_up
-from tasks.rollout.client import EngineClient, Response
 from tasks.rollout.fleet import Fleet
-from tasks.rollout.samples import Row
 from tasks.rollout.shard import Sampling, roll_out
-from tasks.runtime.tracking import provenance
-from trainer.tiny_policy import build_tokenizer
+from tasks.server.client import EngineClient, Response
+from tasks.tracking.tracker import provenance
+from trainer.model.tiny_policy import build_tokenizer
 
 OUT = Path(__file__).with_suffix(".json")
 STEPS = 3

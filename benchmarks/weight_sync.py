@@ -22,13 +22,13 @@ import torch
 
 from configs.schema import Engine as EngineSettings
 from configs.schema import Model, Recipe
-from tasks.rollout.engine import Engine
-from tasks.runtime.ledger import home
-from tasks.runtime.tracking import provenance
-from tasks.update.weight_sync import Sender
-from trainer import policy
-from trainer.export import Export
-from trainer.pretrained import materialise
+from tasks.engine.engine import Engine
+from tasks.run.directory import home
+from tasks.tracking.tracker import provenance
+from tasks.weights.from_memory import Sender
+from trainer.model import policy
+from trainer.model.pretrained import materialise
+from trainer.state.export import Export
 
 HERE = Path(__file__).parent
 MODELS = ["tiny", "smollm2"]

@@ -12,13 +12,13 @@ from configs.errors import UserError
 from configs.loader import load_recipe
 from configs.schema import Recipe
 from tasks.archive.store import opened
+from tasks.cluster.devices import visible_devices
+from tasks.cluster.machines import GPUS, Cluster, gpu_kind, parse_cluster
 from tasks.dataset.sources import check
-from tasks.runtime.devices import visible_devices
-from tasks.runtime.ledger import home
-from tasks.runtime.lock import check_free
-from tasks.runtime.machines import GPUS, Cluster, gpu_kind, parse_cluster
-from tasks.runtime.resume import check_resume
-from tasks.runtime.stores import check_store
+from tasks.run.directory import home
+from tasks.run.lock import check_free
+from tasks.run.resume import check_resume
+from tasks.run.stores import check_store
 
 
 def check_before_start(name: str, overrides: Sequence[str], resume: str | None) -> None:

@@ -54,7 +54,7 @@ def resume(name: Resumed, overrides: Overrides = None) -> None:
 def runs() -> None:
     """List the runs: state, step, latest reward and accuracy, and how long ago the last step was."""
     from flows.runs import list_runs
-    from tasks.runtime.ledger import home
+    from tasks.run.directory import home
 
     list_runs(home(), console)
 
@@ -63,7 +63,8 @@ def runs() -> None:
 def show(name: Run) -> None:
     """Tell a run's story: its best weights, its steps, and every retry, crash, restart, change and resume."""
     from flows.runs import tell
-    from tasks.runtime.ledger import home, open_run
+    from tasks.run.directory import home
+    from tasks.run.ledger import open_run
 
     tell(open_run(home(), name), console)
 
@@ -72,8 +73,9 @@ def show(name: Run) -> None:
 def verify(name: Run) -> None:
     """Check a run's files against the hashes that were committed. Exit code 1 if one is damaged, missing or foreign."""
     from flows.runs import state
-    from tasks.runtime.ledger import committed_steps, home, open_run
-    from tasks.runtime.verify import verify as problems_of
+    from tasks.run.directory import home
+    from tasks.run.ledger import committed_steps, open_run
+    from tasks.run.verify import verify as problems_of
 
     checked = open_run(home(), name)
     if state(checked) == "running":
@@ -92,7 +94,7 @@ def plan(recipe: Recipe = "r1", overrides: Overrides = None, cluster: Cluster = 
     from configs.loader import load_recipe
     from flows.checks import local_cluster
     from flows.plan import launch_plan, show
-    from tasks.runtime.machines import parse_cluster
+    from tasks.cluster.machines import parse_cluster
 
     machines = parse_cluster(cluster) if cluster else local_cluster()
     resolved = load_recipe(recipe, overrides or [], machines.nodes * machines.gpus)

@@ -10,7 +10,7 @@ from flows.checks import local_gpus
 from tasks.dataset.prepare import prepare_in
 from tasks.dataset.report import markdown
 from tasks.dataset.store import LEFT_OUT, read_report
-from tasks.runtime.ledger import home
+from tasks.run.directory import home
 
 
 def show_data(name: str, overrides: Sequence[str], console: Console) -> None:

@@ -12,7 +12,7 @@ import psutil
 
 from configs.errors import UserError
 from flows.checks import check_devices
-from tasks.runtime.ledger import home
+from tasks.run.directory import home
 
 PACKAGES = ("prefect", "prefect-ray", "ray", "torch", "sglang", "transformers", "datasets", "mlflow")
 MEMORY = 8 * 2**30  # Bytes: Prefect, Ray, MLflow, an SGLang server and a tiny learner together.

@@ -12,12 +12,9 @@ from rich.table import Table
 
 from configs.loader import dump_yaml
 from configs.schema import Recipe
-from tasks.rollout.server import launch_spec
-from tasks.runtime.accelerator import TYPE, gpu_type
-from tasks.runtime.cluster import needed
-from tasks.runtime.devices import device_environment
-from tasks.runtime.machines import GPUS, Cluster
-from tasks.runtime.memory import (
+from tasks.cluster.devices import TYPE, device_environment, gpu_type
+from tasks.cluster.machines import GPUS, Cluster
+from tasks.cluster.memory import (
     Demand,
     cached_tokens,
     engine_demand,
@@ -26,12 +23,13 @@ from tasks.runtime.memory import (
     publication_demand,
     shared_demand,
 )
-from tasks.runtime.placement import Bundle, Placed, place, rooms_of
-from tasks.runtime.ports import LOOPBACK
+from tasks.cluster.placement import Bundle, Placed, place, rooms_of
+from tasks.processes.actors import needed
+from tasks.processes.network import LOOPBACK
+from tasks.server.launch import launch_spec
 from tasks.update.environment import learner_environment
-from tasks.update.sharing import sharing_environment
-from trainer.model_shape import ModelShape, model_shape
-from trainer.quantisation import untrainable
+from trainer.model.quantisation import untrainable
+from trainer.model.shape import ModelShape, model_shape
 
 GIB = 2**30
 USUAL_HOST_MEMORY = 2048 * GIB
@@ -165,7 +163,7 @@ def _process(recipe: Recipe, cluster: Cluster, shape: ModelShape, placed: Placed
     devices = device_environment([str(device) for device in placed.devices], accelerator)
     if placed.kind == "learner":
         demand = learner_demand(recipe, shape) if placed.devices else None
-        environment = learner_environment(recipe, accelerator) | sharing_environment(recipe, accelerator)
+        environment = learner_environment(recipe, accelerator)
         return Process(placed, devices | environment, [], demand)
     host = LOOPBACK if cluster.nodes == 1 else ADDRESS
     port = FIRST_PORT + placed.index

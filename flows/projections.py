@@ -18,9 +18,10 @@ from tasks.archive.task import Archive
 from tasks.dataset.report import markdown
 from tasks.dataset.store import read_report
 from tasks.evaluate.statistics import with_interval
-from tasks.rollout.samples import read_samples
-from tasks.runtime.ledger import Receipt, Run, committed_steps, read_commit
-from tasks.runtime.tracking import Tracker
+from tasks.records.samples import read_samples
+from tasks.run.directory import SCORED_FILES, Run
+from tasks.run.ledger import Receipt, committed_steps, read_commit
+from tasks.tracking.tracker import Tracker
 
 HEADLINE = {
     "reward/mean": "reward {:.2f}",
@@ -81,7 +82,7 @@ class Projections:
         self._archive.follow()
         record = read_commit(self._run, step)
         if step and (step % self._run.recipe.tracking.table_every == 0 or step == self._run.recipe.steps):
-            names = sorted(fnmatch.filter(record["files"], "scored-*.parquet"))  # of every round that the step took
+            names = sorted(fnmatch.filter(record["files"], SCORED_FILES))  # of every round that the step took
             self._tracker.log_samples(step, read_samples([self._run.step_file(step, name) for name in names]))
         self._latest |= record["metrics"]
         shown = [text.format(self._latest[name]) for name, text in HEADLINE.items() if name in self._latest]

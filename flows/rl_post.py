@@ -19,29 +19,23 @@ from flows.projections import Projections
 from flows.story import told
 from tasks.archive.store import opened
 from tasks.dataset.task import prepare_dataset
+from tasks.engine.task import engine_actors, start_engines
 from tasks.evaluate.task import evaluate
-from tasks.reward.rounds import another_round
+from tasks.orchestrator.dispatch import Call, submit
+from tasks.orchestrator.task_runner import ray_task_runner
+from tasks.processes.actors import actors, check_fit, needed, offered
+from tasks.processes.preflight import check_nodes
+from tasks.processes.reservation import reserved
+from tasks.reward.dynamic_sampling import another_round
 from tasks.reward.task import score_rewards
-from tasks.rollout.task import engine_actors, generate_rollouts, publish_weights, start_engines
-from tasks.runtime.cluster import actors, check_fit, needed, offered
-from tasks.runtime.dispatch import Call, submit
-from tasks.runtime.ledger import (
-    Receipt,
-    Run,
-    commit,
-    committed_steps,
-    create_run,
-    forget_weights,
-    home,
-    run_of,
-)
-from tasks.runtime.lock import Lock, hold
-from tasks.runtime.metrics import step_metrics
-from tasks.runtime.preflight import check_nodes
-from tasks.runtime.reservation import reserved
-from tasks.runtime.resume import changed_recipe, go_on
-from tasks.runtime.task_runner import ray_task_runner
+from tasks.rollout.task import generate_rollouts
+from tasks.run.directory import Run, home
+from tasks.run.ledger import Receipt, commit, committed_steps, create_run, forget_weights, run_of
+from tasks.run.lock import Lock, hold
+from tasks.run.resume import changed_recipe, go_on
+from tasks.run.step_metrics import step_metrics
 from tasks.update.task import cold_start, learner_actors, save_checkpoint, update_policy
+from tasks.weights.task import publish_weights
 
 
 @flow(name="rl-post", flow_run_name="{recipe}", task_runner=ray_task_runner(), persist_result=False)

@@ -10,18 +10,10 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from configs.errors import UserError
-from tasks.runtime.events import read_events
-from tasks.runtime.ledger import (
-    BEST_BY,
-    Run,
-    best_version,
-    committed_steps,
-    numbered,
-    open_run,
-    read_commit,
-    read_record,
-)
-from tasks.runtime.lock import STALE, describe, lives_here, read_owner
+from tasks.run.directory import Run, runs_in
+from tasks.run.events import read_events
+from tasks.run.ledger import BEST_BY, best_version, committed_steps, open_run, read_commit, read_record
+from tasks.run.lock import STALE, describe, lives_here, read_owner
 
 SHOWN = {
     "reward": "reward/mean",
@@ -52,7 +44,7 @@ class Summary:
 def summaries(home: Path) -> tuple[list[Summary], list[str]]:
     """Return the runs of a home, the latest last, and what is wrong with the folders that are none of this version."""
     found, left_out = [], []
-    for folder in sorted((home / "runs").glob("[!.]*/")):
+    for folder in sorted(runs_in(home).glob("[!.]*/")):
         try:
             found.append(summary(open_run(home, folder.name)))
         except UserError as error:
@@ -70,7 +62,7 @@ def summary(run: Run) -> Summary:
     latest: dict[str, float] = {}
     for step in done:
         latest |= {name: value for name, value in read_commit(run, step)["metrics"].items() if name in SHOWN.values()}
-    newest = run.step_file(done[-1], "commit.json") if done else run.root / "run.json"
+    newest = run.commit(done[-1]) if done else run.record
     return Summary(
         run.id,
         run.recipe.name,
@@ -89,7 +81,7 @@ def state(run: Run) -> str:
         here = lives_here(owner)
         # A driver on another machine: a glance at the clock must do for a list; taking the lock does not rely on it.
         with suppress(FileNotFoundError):  # It was given back just now.
-            if here or (here is None and time.time() - (run.root / "lock.json").stat().st_mtime < STALE):
+            if here or (here is None and time.time() - (run.lock).stat().st_mtime < STALE):
                 return "running"
     if max(committed_steps(run), default=-1) >= run.recipe.steps:
         return "finished"
@@ -103,7 +95,7 @@ def list_runs(home: Path, console: Console) -> None:
     if lines:
         console.print(_table(lines))
     else:
-        console.print(f"no runs in {home / 'runs'}; `rl-post run` begins one")
+        console.print(f"no runs in {runs_in(home)}; `rl-post run` begins one")
     for problem in left_out:
         console.print(f"left out: {problem}", markup=False, highlight=False, soft_wrap=True)
 
@@ -130,7 +122,7 @@ def tell(run: Run, console: Console) -> None:
     held = f", held by {describe(owner)}" if owner else ""
     console.print(f"{run.id}  {line.state}{held}\n{run.root}", highlight=False, soft_wrap=True)
     console.print(_kept(run), highlight=False, soft_wrap=True)
-    for change in read_record(run.root / "run.json").get("changes", []):
+    for change in read_record(run.record).get("changes", []):
         for key, (old, new) in change["changed"].items():
             console.print(f"{key}: {old} → {new} after step {change['after_step']}", highlight=False)
     table = Table("step", *(f"{stage} s" for stage in STAGES), *SHOWN)
@@ -159,7 +151,7 @@ def _kept(run: Run) -> str:
     else:
         accuracy = read_commit(run, best)["metrics"][BEST_BY]
         first = f"best: version {best}, accuracy {accuracy:.3f}, in {run.weights(best)}"
-    weights, checkpoints = numbered(run.root / "weights"), run.checkpoints()
+    weights, checkpoints = run.weights_versions(), run.checkpoints()
     return f"{first}\non the disk: weights {_listed(weights)}; checkpoints {_listed(checkpoints)}"
 
 

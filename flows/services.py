@@ -22,8 +22,8 @@ from configs.errors import UserError
 from flows.health import wait_until_healthy
 from flows.orphans import close_orphans
 from flows.temporary_server import SERVER_ENVIRONMENT
-from tasks.runtime.files import read_json, write_json
-from tasks.runtime.ledger import home
+from tasks.run.directory import home, services_in, tracking_artifacts, tracking_database
+from trainer.files import read_json, write_json
 
 ROOT = Path(__file__).parent.parent
 POOL = "rl-post-local"
@@ -89,7 +89,7 @@ def _local_deployments() -> list[str]:
 
 
 def _record() -> Path:
-    return home() / "services" / "started.json"
+    return services_in(home()) / "started.json"
 
 
 def _prefect(*arguments: str) -> list[str]:
@@ -99,9 +99,9 @@ def _prefect(*arguments: str) -> list[str]:
 def _mlflow(port: int) -> list[str]:
     store = [
         "--backend-store-uri",
-        f"sqlite:///{home() / 'mlflow.db'}",
+        f"sqlite:///{tracking_database(home())}",
         "--artifacts-destination",
-        str(home() / "mlartifacts"),
+        str(tracking_artifacts(home())),
     ]
     return [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1", *store]
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tasks.runtime.events import read_events, record
-from tasks.runtime.ledger import Run, committed_steps
+from tasks.run.directory import Run
+from tasks.run.events import read_events, record
+from tasks.run.ledger import committed_steps
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
 from flows.health import wait_until_healthy
-from tasks.runtime import guard
-from tasks.runtime.ledger import home
-from tasks.runtime.ports import LOOPBACK, reserved_port
+from tasks.processes import guard
+from tasks.processes.network import LOOPBACK, reserved_port
+from tasks.run.directory import home, services_in
 
 SERVER_ENVIRONMENT = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -34,7 +34,7 @@ def prefect_server() -> Iterator[None]:
     if get_current_settings().api.url:
         yield
         return
-    log_path = home() / "services" / "prefect-server-temporary.log"
+    log_path = services_in(home()) / "prefect-server-temporary.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with reserved_port() as port, log_path.open("wb") as log:
         server = ["-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]

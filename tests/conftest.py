@@ -27,7 +27,7 @@ def prefect_server() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
     """A real local Ray cluster, which flows find and leave running."""
-    from tasks.runtime.task_runner import ray_task_runner
+    from tasks.orchestrator.task_runner import ray_task_runner
 
     os.environ["PYTHONPATH"] = str(ROOT)  # Ray's workers import the tests' own tasks.
     with ray_task_runner():

@@ -2,6 +2,6 @@
 
 import pytest
 
-from tasks.runtime.ports import interface_of
+from tasks.processes.network import interface_of
 
 needs_ipv6 = pytest.mark.skipif(interface_of("::1") is None, reason="this machine has no IPv6")

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tasks.rollout.samples import SCORED, write_samples
-from tasks.runtime.ledger import Run
+from tasks.records.samples import SCORED, write_samples
+from tasks.run.directory import Run
 
 
 def scored(run: Run, step: int) -> Path:

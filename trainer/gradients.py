@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from configs.algorithm import Algorithm
-from trainer import ranks
+from trainer import distributed
 from trainer.algorithm.aggregate import Normaliser
 from trainer.algorithm.batch import Batch, Estimate
 from trainer.algorithm.critic import value_objective
 from trainer.algorithm.objective import Inputs, Objective, policy_objective
-from trainer.critic import Critic
-from trainer.packing import PromptResponse
-from trainer.passes import rows_of, tokens_of
-from trainer.policy import Policy
+from trainer.batches.micro_batches import rows_of, tokens_of
+from trainer.batches.packing import PromptResponse
+from trainer.model.critic import Critic
+from trainer.model.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ def accumulate(objectives: Iterable[Objective], device: str) -> tuple[dict[str, 
     maxima: list[dict[str, Tensor]] = []
     for objective in objectives:
         # FSDP averages gradients over the ranks, where the loss asks for their sum.
-        (objective.loss * ranks.count()).backward()
+        (objective.loss * distributed.world_size()).backward()
         means.append(objective.means)
         maxima.append(objective.maxima)
     sums = {name: torch.stack([part[name] for part in means]).sum().item() for name in means[0]}
     largest = {name: torch.stack([part[name] for part in maxima]).max().item() for name in maxima[0]}
-    return ranks.reduce(sums, device), ranks.reduce(largest, device, largest=True)
+    return distributed.reduce(sums, device), distributed.reduce(largest, device, largest=True)
 
 
 def policy_objectives(

@@ -10,22 +10,23 @@ from torch import Tensor, nn
 
 from configs.learner import Descent as DescentSettings
 from configs.schema import Recipe
-from trainer import blocks, checkpoint, lora, policy
 from trainer.algorithm import objective
 from trainer.algorithm.aggregate import normaliser
 from trainer.algorithm.batch import Batch, estimate
-from trainer.batches import Tokens, pad
-from trainer.critic import Critic
-from trainer.descent import Descent
-from trainer.export import Export
+from trainer.batches.collation import Tokens, pad
+from trainer.batches.micro_batches import evaluate, own_passes
+from trainer.batches.minibatches import minibatches
+from trainer.batches.packing import PromptResponse
+from trainer.batches.samples import Sample
 from trainer.gradients import Experience, accumulate, critic_objectives, policy_objectives
-from trainer.minibatches import minibatches
-from trainer.packing import PromptResponse
-from trainer.passes import evaluate, own_passes
-from trainer.past import Past
-from trainer.policy import Policy
-from trainer.samples import Sample
-from trainer.teacher import check_same_tokenizer
+from trainer.model import lora, policy, sharding
+from trainer.model.critic import Critic
+from trainer.model.policy import Policy
+from trainer.model.teacher import check_same_tokenizer
+from trainer.optimizer import Descent
+from trainer.state import checkpoint
+from trainer.state.export import Export
+from trainer.state.weight_history import Past
 
 
 class Learner:
@@ -203,13 +204,13 @@ class Learner:
 
     def _frozen(self, folder: Path) -> Policy:
         frozen = self._load(folder).requires_grad_(False)
-        blocks.shard(frozen, self._device, self._recipe.learner.replicas)
+        sharding.shard(frozen, self._device, self._recipe.learner.replicas)
         return frozen
 
     def _to_be_trained(self, module: nn.Module, settings: DescentSettings) -> Descent:
         if self._recipe.learner.gradient_checkpointing:
-            blocks.recompute(module)
-        blocks.shard(module, self._device, self._recipe.learner.replicas)
+            sharding.recompute(module)
+        sharding.shard(module, self._device, self._recipe.learner.replicas)
         return Descent(module, settings, self._recipe.steps)
 
     def _state(self) -> dict[str, Tensor]:

@@ -8,10 +8,10 @@ import torch
 
 from configs.data import ColdStart
 from configs.learner import Descent as DescentSettings
-from trainer import policy
 from trainer.algorithm.aggregate import normaliser, token_mean
-from trainer.batches import collate
-from trainer.descent import Descent
+from trainer.batches.collation import collate
+from trainer.model import policy
+from trainer.optimizer import Descent
 
 WARMUP_SHARE = 0.05
 

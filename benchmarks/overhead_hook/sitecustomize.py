@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tasks.runtime import events, files
-from trainer import folders
+from tasks.run import events
+from trainer import files
 
 LABELS = {".parquet": "samples", "batch.json": "write-ahead log", "commit.json": "commits"}
-_whole_file, _sha256, _record, _sync = files.whole_file, files.sha256, events.record, folders.sync
+_whole_file, _sha256, _record, _sync = files.whole_file, files.sha256, events.record, files.sync
 _inside = threading.local()
 
 
@@ -76,8 +76,8 @@ def plain_file(path: Path) -> Iterator[Path]:
 
 if os.environ["OVERHEAD"] == "on":
     files.whole_file, files.sha256, events.record = timed_whole_file, timed_sha256, timed_record
-    folders.sync = timed_sync
+    files.sync = timed_sync
 else:
     files.whole_file, files.sha256 = plain_file, no_sha256
     events.record = lambda *arguments, **facts: None
-    folders.sync = lambda path: None
+    files.sync = lambda path: None

@@ -18,16 +18,13 @@ from fsspec.callbacks import TqdmCallback
 
 from configs.addresses import without_user
 from configs.errors import UserError
-from tasks.runtime.files import sha256
-from tasks.runtime.ledger import Receipt, Run, best_version, committed_steps, numbered, open_run, read_commit
-from tasks.runtime.stores import open_store
-from tasks.update.task import policy_folder
-from trainer.folders import written_at_once
+from tasks.run.directory import CHANGING, CHECKPOINTS, WEIGHTS, Run, runs_in
+from tasks.run.ledger import Receipt, best_version, committed_steps, open_run, policy_folder, read_commit
+from tasks.run.stores import open_store
+from trainer.files import sha256, written_at_once
 
 INDEX = "archive.json"
 POLICY = "policy"
-CHANGING = ("run.json", "recipe.yaml", "mlflow.json", "logs/events.jsonl")
-"""Files that grow or are replaced while a run goes on; any state of them fits any step."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def fetch_run(home: Path, address: str) -> Run:
         raise UserError(
             f"{shown} is no copy of a run: it has no {INDEX}. Give the address with the run's id at its end"
         )
-    target = home / "runs" / index.run
+    target = runs_in(home) / index.run
     if target.exists():
         here = open_run(home, index.run)
         done = max(committed_steps(here), default=-1)
@@ -150,10 +147,10 @@ def _files(run: Run, before: Index, done: int) -> dict[str, Path]:
     names += [name for name in before.files if name.startswith("steps/")]
     for step in range(before.step + 1, done + 1):
         names += [f"steps/{step:06d}/{name}" for name in [*read_commit(run, step)["files"], "commit.json"]]
-    best, weights = best_version(run), [version for version in numbered(run.root / "weights") if version <= done]
+    best, weights = best_version(run), [version for version in run.weights_versions() if version <= done]
     kept = {
-        "weights": [version for version in weights if version in (0, best) or run.recipe.checkpoints(version)],
-        "checkpoints": [version for version in run.checkpoints() if version <= done],
+        WEIGHTS: [version for version in weights if version in (0, best) or run.recipe.checkpoints(version)],
+        CHECKPOINTS: [version for version in run.checkpoints() if version <= done],
     }
     for kind, versions in kept.items():
         for folder in (run.root / kind / f"{version:06d}" for version in versions):
@@ -170,7 +167,7 @@ def _policy(run: Run) -> str | None:
 
 def _remove(store: Any, root: str, keep: Mapping[str, Path]) -> None:
     """Remove weights and checkpoints that are kept no more."""
-    there = [path for kind in ("weights", "checkpoints") for path in store.find(f"{root}/{kind}")]
+    there = [path for kind in (WEIGHTS, CHECKPOINTS) for path in store.find(f"{root}/{kind}")]
     gone = [path for path in there if path.removeprefix(f"{root}/") not in keep]
     if gone:
         store.rm(gone)

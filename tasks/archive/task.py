@@ -3,9 +3,10 @@
 import logging
 
 from tasks.archive.store import copy_run
-from tasks.runtime.dispatch import Call, stage, submit
-from tasks.runtime.events import record
-from tasks.runtime.ledger import Receipt, Run
+from tasks.orchestrator.dispatch import Call, stage, submit
+from tasks.run.directory import Run
+from tasks.run.events import record
+from tasks.run.ledger import Receipt
 
 logger = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Questions in, tokenised prompts out."""
+"""Questions in, tokenised prompts out, and which of them a step takes."""

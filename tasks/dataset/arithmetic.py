@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from configs.errors import UserError
 from configs.section import Section
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 
 
 class Settings(Section):

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tasks.dataset.duplicates import key, ngrams, words
-from tasks.dataset.question import Finding, Question
+from tasks.records.question import Finding, Question
 
 # Evaluation questions, of all, that may begin alike before it is taken for the wording of the set.
 _COMMON_SHARE = 0.05

@@ -6,7 +6,7 @@ from typing import cast
 
 from datasketch import MinHash, MinHashLSH
 
-from tasks.dataset.question import Finding, Question
+from tasks.records.question import Finding, Question
 
 _SHINGLE = 3
 _PERMUTATIONS = 128

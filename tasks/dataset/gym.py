@@ -9,7 +9,7 @@ from typing import Any
 from reasoning_gym.factory import DATASETS, create_dataset
 
 from configs.errors import UserError
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 
 
 def generate_questions(

@@ -9,15 +9,16 @@ from pathlib import Path
 from configs.errors import UserError
 from configs.schema import Recipe
 from tasks.dataset import store
-from tasks.dataset.cold_start import demonstrate
 from tasks.dataset.contamination import gives_answer_away
+from tasks.dataset.demonstrations import demonstrate
 from tasks.dataset.prompts import encode_prompts, load_tokenizer, read_template
-from tasks.dataset.question import Finding, Question
 from tasks.dataset.report import build_report
 from tasks.dataset.sources import Pool, choose, count_reasons, read
 from tasks.dataset.store import Prompt, Receipt
+from tasks.records.question import Finding, Question
 from tasks.reward.scorer import Scorer, identity
-from trainer.pretrained import materialise
+from tasks.run.directory import datasets_in, models_in
+from trainer.model.pretrained import materialise
 
 # Raise it when the same inputs would be prepared otherwise than before.
 PREPARATION_VERSION = 4
@@ -33,9 +34,8 @@ def prepare_in(home: Path, recipe: Recipe, weights: bool = True) -> tuple[Path, 
     Raises:
         UserError: as `prepare`, or the model can't be had.
     """
-    cache = home / "cache"
-    model = materialise(recipe.model, cache / "models", weights)
-    return model, prepare(recipe, model, cache / "datasets")
+    model = materialise(recipe.model, models_in(home), weights)
+    return model, prepare(recipe, model, datasets_in(home))
 
 
 def prepare(recipe: Recipe, model_dir: Path, out_dir: Path) -> Receipt:

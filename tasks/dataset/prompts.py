@@ -8,7 +8,7 @@ from jinja2 import TemplateError
 
 from configs.data import Data
 from configs.errors import UserError
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

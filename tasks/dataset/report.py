@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.dataset.question import Finding, Question
+from tasks.records.question import Finding, Question
 
 _EXAMPLES = 3
 _DETAIL = 160  # Characters of an example.

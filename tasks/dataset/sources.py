@@ -10,8 +10,8 @@ from configs.errors import UserError
 from tasks.dataset import arithmetic
 from tasks.dataset.contamination import drop_contaminated
 from tasks.dataset.duplicates import drop_near_repeated, drop_repeated
-from tasks.dataset.question import Finding, Question
 from tasks.dataset.table import read_questions
+from tasks.records.question import Finding, Question
 
 # Drawing from a small set of possible questions repeats them; this many draws for each one wanted find nearly all.
 _DRAWS_PER_QUESTION = 10

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyarrow import feather
 
-from tasks.dataset.question import Finding, Question
 from tasks.dataset.report import Report
-from trainer.folders import written_at_once
+from tasks.records.question import Finding, Question
+from trainer.files import written_at_once
 
 LEFT_OUT = "left_out.jsonl"
 Demonstration = tuple[list[int], list[int]]

@@ -10,8 +10,8 @@ import httpx
 from configs.data import HUB, READER_COLUMNS, Source
 from configs.errors import UserError
 from tasks.dataset.files import read_files
-from tasks.dataset.question import Finding, Question
 from tasks.dataset.readers import READERS, Parsed, Refused, WrongType, to_earlier_and_text
+from tasks.records.question import Finding, Question
 
 T = TypeVar("T")
 

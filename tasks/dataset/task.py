@@ -3,8 +3,9 @@
 from dataclasses import asdict
 
 from configs.errors import UserError
-from tasks.runtime.dispatch import stage
-from tasks.runtime.ledger import Receipt, Run, once
+from tasks.orchestrator.dispatch import stage
+from tasks.run.directory import Run
+from tasks.run.ledger import Receipt, once
 
 
 @stage(name="prepare dataset", run_name="prepare dataset", timeout=3600)
@@ -24,7 +25,7 @@ def prepare_dataset(run: Run) -> Receipt:
 
     model, receipt = prepare_in(run.home, run.recipe)
     prepared = {"model": str(model), **asdict(receipt)}
-    first = once(run.step_file(0, "dataset.json"), lambda: dict(prepared))
+    first = once(run.dataset, lambda: dict(prepared))
     sources = ", ".join(source.source for source in run.recipe.data.everything)
     if first["digest"] != prepared["digest"]:
         raise UserError(

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 from tasks.dataset.store import read_prompts
 from tasks.evaluate.statistics import accuracy
+from tasks.orchestrator.dispatch import stage
+from tasks.records.samples import SCORED, Row, write_samples
 from tasks.reward.task import score_rows
-from tasks.rollout.samples import SCORED, Row, write_samples
 from tasks.rollout.shard import Sampling, begin, roll_out
 from tasks.rollout.task import fleet, load_text_tokenizer
-from tasks.runtime.dispatch import stage
-from tasks.runtime.ledger import Receipt, Run, once
+from tasks.run.directory import Run
+from tasks.run.ledger import Receipt, once
 
 
 @stage(name="evaluate", run_name="evaluate weights {version}", timeout=3600)
@@ -42,11 +43,11 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
                 # The same seeds at every evaluation: what differs between two versions is then the weights alone.
                 answered = roll_out(engines, tokenizer, begin(prompts, 0, sampling), version, sampling)
                 rows = score_rows(answered, recipe)
-                write_samples(run.step_file(version, f"eval-{name}.parquet"), rows, SCORED)
+                write_samples(run.evaluated(version, name), rows, SCORED)
                 metrics |= accuracy_metrics(f"eval/heldout/{name}_accuracy", rows)
         return {"version": version, "metrics": metrics}
 
-    return once(run.step_file(version, "eval.json"), make)
+    return once(run.evaluation(version), make)
 
 
 def accuracy_metrics(name: str, rows: Sequence[Row]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from configs.reward import Choice, Exact, Json, Math, Numeric, Python, Reasoning
 from tasks.reward.answers import final_part, find_answers, is_prose
 from tasks.reward.equality import compare_quickly, compare_symbolically
 from tasks.reward.numbers import to_number
-from tasks.reward.sample import Answered, Outcome
+from tasks.reward.outcome import Answered, Outcome
 
 _LETTER = re.compile(r"(?:\\text(?:bf)?\{)?\s*\(?([A-Za-z])\)?\s*\}?(?:[.:)]\s.*)?\.?", re.DOTALL)
 _NAMED_LETTER = re.compile(r"(?i:\b(?:answer|option|choice)(?: is)?) ?:? ?(?:\(([A-Z])\)|([A-Z])\b)")

@@ -6,7 +6,7 @@ from typing import Any
 
 from configs.reward import Part, Python
 from tasks.reward import checkers, equality, shaping
-from tasks.reward.sample import Answered, Outcome
+from tasks.reward.outcome import Answered, Outcome
 
 Function = Callable[[Any, Answered], float | None]
 

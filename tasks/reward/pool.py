@@ -27,7 +27,7 @@ from typing import Any
 
 from configs.errors import UserError
 from configs.reward import Part
-from tasks.reward.sample import Answered, Outcome
+from tasks.reward.outcome import Answered, Outcome
 
 START_SECONDS = 300.0  # Seconds until the imports must be done, however busy the machine.
 FORK_SECONDS = 60.0  # Seconds until a forked worker must say its id.

@@ -13,7 +13,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from configs.errors import UserError
 from configs.reward import Http, Judge
 from tasks.reward.answers import final_part
-from tasks.reward.sample import Answered, Outcome
+from tasks.reward.outcome import Answered, Outcome
 
 _MARK = re.compile(r"^\W*score\W*?([-+]?\d+(?:\.\d+)?)\W*$", re.IGNORECASE | re.MULTILINE)
 _LONGEST_WAIT = 30.0  # Seconds between two attempts.

@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Self
 
 from configs.reward import Http, Part, Reward
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 from tasks.reward.kinds import AT_ONCE, KILLABLE
+from tasks.reward.outcome import Answered, Outcome, Score, Status
 from tasks.reward.pool import Job, Pool
 from tasks.reward.remote import ask
-from tasks.reward.sample import Answered, Outcome, Score, Status
 
 ACCURACY = "accuracy"
 _NO_IDENTITY = ("regex", "python", "http")

@@ -4,7 +4,7 @@ import re
 from math import cos, pi
 
 from configs.reward import Cosine, Format, Overlong, Repetition
-from tasks.reward.sample import Answered
+from tasks.reward.outcome import Answered
 
 _TAG = r"</?(?:think|answer)>"
 _FORMAT = re.compile(

@@ -4,13 +4,14 @@ import json
 from functools import lru_cache
 
 from configs.schema import Recipe
-from tasks.dataset.question import Question
-from tasks.reward.rounds import accuracies
-from tasks.reward.sample import Answered
+from tasks.orchestrator.dispatch import stage
+from tasks.records.question import Question
+from tasks.records.samples import SCORED, Row, read_samples, write_samples
+from tasks.reward.dynamic_sampling import accuracies
+from tasks.reward.outcome import Answered
 from tasks.reward.scorer import Scorer
-from tasks.rollout.samples import SCORED, Row, read_samples, write_samples
-from tasks.runtime.dispatch import stage
-from tasks.runtime.ledger import Receipt, Run, once
+from tasks.run.directory import Run, receipt_of
+from tasks.run.ledger import Receipt, once
 
 
 @stage(name="score rewards", run_name="reward step {step} shard {shard}", timeout=600)
@@ -24,12 +25,12 @@ def score_rewards(run: Run, step: int, shard: int, samples: Receipt) -> Receipt:
 
     def make() -> Receipt:
         rows = score_rows(read_samples([samples["path"]]), run.recipe)
-        path = run.step_file(step, f"scored-{shard:02d}.parquet")
+        path = run.scored(step, shard)
         write_samples(path, rows, SCORED)
         receipt = {"path": str(path), "rollout_seconds": samples["seconds"]}
         return receipt | {"accuracies": accuracies(rows)} if run.recipe.algorithm.dynamic_sampling else receipt
 
-    return once(run.step_file(step, f"scored-{shard:02d}.json"), make)
+    return once(receipt_of(run.scored(step, shard)), make)
 
 
 def score_rows(rows: list[Row], recipe: Recipe) -> list[Row]:

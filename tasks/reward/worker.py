@@ -29,9 +29,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from configs.reward import Part
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 from tasks.reward.kinds import KILLABLE, import_for
-from tasks.reward.sample import Answered
+from tasks.reward.outcome import Answered
 
 _SHORT = 2000  # Characters of an error's text: its end tells what happened.
 _PR_SET_PDEATHSIG = 1

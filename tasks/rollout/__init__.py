@@ -1,1 +1,1 @@
-"""Prompts in, responses out: SGLang engines and the samples that they produce."""
+"""Prompts in, responses out: how the engines share a step's samples."""

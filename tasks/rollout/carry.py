@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from tasks.dataset.store import Prompt
-from tasks.rollout.samples import Row
+from tasks.records.samples import Row
 from tasks.rollout.shard import Sampling, begin, finished_groups
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Self
 from uuid import uuid4
 
-from tasks.rollout.client import EngineClient, EngineRefused, EngineUnavailable, Response
+from tasks.server.client import EngineClient, EngineRefused, EngineUnavailable, Response
 
 logger = logging.getLogger(__name__)
 

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import groupby
 
 from tokenizers import Tokenizer
 
 from tasks.dataset.store import Prompt
-from tasks.rollout.client import Response
+from tasks.records.samples import Row
 from tasks.rollout.fleet import Fleet, Request
-from tasks.rollout.load import TOGETHER
-from tasks.rollout.samples import Row
-from tasks.rollout.seeds import sampling_seed
+from tasks.server.client import Response
+from tasks.server.launch import TOGETHER
 
 UNFINISHED = "abort"
 """The finish reason of a sample that was not begun, or not finished."""
@@ -140,3 +140,14 @@ def _grown(row: Row, response: Response, version: int, tokenizer: Tokenizer, max
         "finish_reason": "length" if at_limit else response.finish_reason,
         "text": tokenizer.decode(said, skip_special_tokens=False),
     }
+
+
+def sampling_seed(run_seed: int, step: int, group: int, index: int) -> int:
+    """Derive a sample's seed from the run's seed, the step, the group and the sample's index.
+
+    Returns:
+        An integer in [0, 2**31), the range that SGLang takes. Different samples have different seeds, but for the
+        collisions of a 31-bit hash.
+    """
+    digest = blake2b(f"{run_seed}/{step}/{group}/{index}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") >> 1

@@ -1,7 +1,7 @@
 """The environment of the learner's ranks, for each kind of hardware."""
 
 from configs.schema import Recipe
-from tasks.runtime.accelerator import Accelerator, cpu_environment
+from tasks.cluster.devices import Accelerator, cpu_environment, unset_by_ray
 
 ENGINE_CHANNELS = "8"
 """NCCL's channels in a deterministic engine of several GPUs (SGLANG_DETERMINISTIC_NCCL_NCHANNELS, 0.5.23)."""
@@ -13,7 +13,10 @@ def learner_environment(recipe: Recipe, accelerator: Accelerator) -> dict[str, s
         return cpu_environment(recipe.learner.threads)
     # A broadcast of weights has the first rank and the engines in one group, so NCCL has to be set as SGLang sets it.
     nccl = {"NCCL_CUMEM_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
-    return nccl | {"PYTORCH_ALLOC_CONF": "expandable_segments:True"} | _of_vendor(recipe, accelerator)
+    allocator = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    # A rank that shares an engine's GPU holds none in Ray, which must not hide it.
+    shared = unset_by_ray(accelerator) if recipe.engine.colocated else {}
+    return nccl | allocator | _of_vendor(recipe, accelerator) | shared
 
 
 def _of_vendor(recipe: Recipe, accelerator: Accelerator) -> dict[str, str]:

@@ -4,51 +4,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from configs.errors import UserError
-from configs.schema import Recipe
+from tasks.cluster.placement import actor_name
 from tasks.dataset.curriculum import observe, summarise
-from tasks.rollout.choice import PASS_RATES, pass_rates
-from tasks.rollout.samples import read_samples
-from tasks.runtime.accelerator import Accelerator, vendor
-from tasks.runtime.cluster import ask, find_actor, offered
-from tasks.runtime.dispatch import stage
-from tasks.runtime.files import read_json, write_json
-from tasks.runtime.ledger import Receipt, Run, once
+from tasks.dataset.prompt_order import read_pass_rates
+from tasks.orchestrator.dispatch import stage
+from tasks.processes.actors import ask, ranks
+from tasks.processes.learner_group import learner_accelerator, learner_ranks
+from tasks.records.samples import read_samples
+from tasks.run.directory import Run
+from tasks.run.ledger import Receipt, once, policy_folder
 from tasks.update.environment import learner_environment
+from tasks.update.learner_rank import LearnerRank
 from tasks.update.metrics import batch_metrics
-from tasks.update.rank import LearnerRank
-from tasks.update.sharing import sharing_environment, take_turn
+from trainer.files import write_json
 
 TIMEOUT = 3600.0  # Seconds that a cold start or an update may take, the replay that it may need included.
-POLICY = "policy.json"
-"""The receipt of the cold start, a file of step 0."""
 MARGIN = 60.0  # Seconds by which a task waits less for its actors than it may take, to end with their names.
-MEETING_TIMEOUT = 300.0  # Seconds for the ranks to meet; a rank that waits for a lost one is ended then.
-BUSY_TIMEOUT = 1740.0  # Seconds that ranks may take to answer where an update may run.
-
-
-def policy_folder(run: Run) -> str:
-    """Return the folder of the policy that the updates start from, which the cold start left.
-
-    Raises:
-        UserError: it is gone.
-    """
-    folder = run.home / read_json(run.step_file(0, POLICY))["folder"]
-    if not folder.is_dir():
-        raise UserError(
-            f"{folder}, the policy that {run.id} started from, is not there: put it back. A model of the hub lies "
-            "where HF_HOME says"
-        )
-    return str(folder)
 
 
 def learner_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, Any]]]:
-    """Return the actors of a run's learner, one a rank, for `tasks.runtime.cluster.actors`."""
-    recipe, accelerator = run.recipe, _accelerator(run)
-    environment = learner_environment(recipe, accelerator) | sharing_environment(recipe, accelerator)
+    """Return the actors of a run's learner, one a rank, for `tasks.processes.actors.actors`."""
+    recipe, accelerator = run.recipe, learner_accelerator(run)
+    environment = learner_environment(recipe, accelerator)
     gpus = 0 if recipe.engine.colocated else recipe.learner.gpus  # the engines hold them
     options = {"num_cpus": recipe.learner.cpus, "num_gpus": gpus, "runtime_env": {"env_vars": environment}}
-    return {name: (LearnerRank, {"run": run, "rank": rank}, options) for rank, name in enumerate(_names(run.recipe))}
+    return {
+        actor_name("learner", rank): (LearnerRank, {"run": run, "rank": rank}, options)
+        for rank in range(recipe.learner.ranks)
+    }
 
 
 @stage(name="cold start", run_name="cold start", timeout=TIMEOUT)
@@ -60,13 +43,13 @@ def cold_start(run: Run, dataset: Receipt) -> Receipt:
     """
 
     def make() -> Receipt:
-        first = find_actor(run.id, _names(run.recipe)[0])
+        first, *_ = ranks(run)
         (fitted,) = ask([first], "cold_start", dataset["model"], dataset, timeout=TIMEOUT - MARGIN)
         ask(learner_ranks(run), "save_weights", 0, fitted["path"], timeout=TIMEOUT - MARGIN)
         metrics = {f"cold_start/{name}": value for name, value in fitted["metrics"].items()}
         return {"folder": run.portable(fitted["path"]), "metrics": metrics}
 
-    receipt = once(run.step_file(0, POLICY), make)
+    receipt = once(run.policy, make)
     return {"path": policy_folder(run), "metrics": receipt["metrics"]}
 
 
@@ -97,16 +80,16 @@ def update_policy(
 
     def make() -> Receipt:
         # The write-ahead log: from here on the update can be replayed.
-        write_json(run.step_file(step, "batch.json"), {"scored": [Path(path).name for path in paths]})
+        write_json(run.batch(step), {"scored": [Path(path).name for path in paths]})
         metrics, *_ = ask(learner_ranks(run), "update", step, policy["path"], paths, timeout=TIMEOUT - MARGIN)
         samples = read_samples(paths)
         if run.recipe.data.curriculum:
-            rates = observe(pass_rates(run, step - 1), samples)
-            write_json(run.step_file(step, PASS_RATES), rates)
+            rates = observe(read_pass_rates(run, step - 1), samples)
+            write_json(run.pass_rates(step), rates)
             metrics |= summarise(rates, run.recipe.data.curriculum)
         return {"version": step, "metrics": {**batch_metrics(samples, step - 1), **metrics}}
 
-    receipt = once(run.step_file(step, "update.json"), make)
+    receipt = once(run.update(step), make)
     tokens, seconds = receipt["metrics"]["policy/tokens"], receipt["seconds"]
     receipt["metrics"] |= {"time/update": seconds, "perf/update_tokens_per_second": tokens / seconds}
     return receipt
@@ -130,35 +113,4 @@ def save_checkpoint(run: Run, step: int, policy: Receipt, update: Receipt) -> Re
         ask(learner_ranks(run, step), "save_checkpoint", step, policy["path"], timeout=TIMEOUT - MARGIN)
         return {"version": update["version"]}
 
-    return once(run.step_file(step, "checkpoint.json"), make)
-
-
-def _accelerator(run: Run) -> Accelerator:
-    return vendor(run.recipe.accelerator_type, offered()) if run.recipe.learner.gpus else "cpu"
-
-
-def _names(recipe: Recipe) -> list[str]:
-    return [f"learner-{rank}" for rank in range(recipe.learner.ranks)]
-
-
-def learner_ranks(run: Run, version: int | None = None) -> list[Any]:
-    """Return the learner's ranks, each with its GPU free, met in one process group where there are several.
-
-    Args:
-        run: The run.
-        version: All that is wanted of the ranks, if that is weights. Where they have those in memory they need no room
-            for a replay, and engines on their GPUs are left alone.
-    """
-    ranks = [find_actor(run.id, name) for name in _names(run.recipe)]
-    if len(ranks) == 1 and not run.recipe.engine.colocated:
-        return ranks  # with nobody to make room or to be met; if it is busy, it may be
-    patience = MEETING_TIMEOUT if version is None else BUSY_TIMEOUT
-    held = ask(ranks, "held", timeout=patience)
-    if any(version not in own for own in held):
-        take_turn(run, ranks, _accelerator(run))
-    if len(ranks) > 1:
-        groups = set(ask(ranks, "group", timeout=patience))
-        if len(groups) > 1 or None in groups or len(set(held)) > 1:
-            (address,) = ask(ranks[:1], "address", timeout=MEETING_TIMEOUT)
-            ask(ranks, "join", address, len(ranks), timeout=MEETING_TIMEOUT)
-    return ranks
+    return once(run.checkpointed(step), make)

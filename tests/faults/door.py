@@ -4,7 +4,7 @@ import socket
 import threading
 from contextlib import suppress
 
-from tasks.runtime.ports import LOOPBACK
+from tasks.processes.network import LOOPBACK
 
 
 class Door:

@@ -22,8 +22,9 @@ from prefect.states import Scheduled
 from ray.cluster_utils import Cluster
 
 from flows.rl_post import rl_post
-from tasks.runtime import files
-from tasks.runtime.task_runner import ray_task_runner
+from tasks.orchestrator.task_runner import ray_task_runner
+from tasks.processes.local_ray import prepare_local_ray
+from trainer import files
 
 NODE_CPUS = 3  # Enough for all actors and tasks: one node is the spare of the other.
 
@@ -31,6 +32,7 @@ NODE_CPUS = 3  # Enough for all actors and tasks: one node is the spare of the o
 def main() -> None:
     """Serve calls until the standard input ends."""
     if len(sys.argv) > 1:
+        prepare_local_ray(os.environ)
         cluster = Cluster()
         cluster.add_node(num_cpus=0)
         for _ in range(int(sys.argv[1])):

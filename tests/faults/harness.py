@@ -24,14 +24,15 @@ from prefect.settings import get_current_settings
 
 from flows.health import wait_until_healthy
 from flows.temporary_server import prefect_server
-from tasks.runtime.events import Event, read_events
-from tasks.runtime.files import read_json
-from tasks.runtime.ledger import Run, committed_steps, open_run
-from tasks.runtime.ports import LOOPBACK, reserved_port
+from tasks.processes.network import LOOPBACK, reserved_port
+from tasks.run.directory import Run
+from tasks.run.events import Event, read_events
+from tasks.run.ledger import committed_steps, open_run
 from tests.faults.door import Door
 from tests.faults.faults import IN_DRIVER, Fault, is_running, strike
 from tests.faults.results import Result, mlflow_run, result_of
 from tests.integration.processes import Marked
+from trainer.files import read_json
 
 ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).parent / "fake"

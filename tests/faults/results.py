@@ -5,10 +5,11 @@ from typing import Any
 
 import mlflow
 
-from tasks.rollout.samples import read_samples
-from tasks.runtime.files import sha256
-from tasks.runtime.ledger import Run, committed_steps
-from tasks.runtime.verify import verify
+from tasks.records.samples import read_samples
+from tasks.run.directory import Run
+from tasks.run.ledger import committed_steps
+from tasks.run.verify import verify
+from trainer.files import sha256
 
 MEASURED = ("reward/", "rollout/", "policy/", "eval/", "cold_start/")
 """Metrics that are the same in every run of a recipe; the others are times and sizes."""

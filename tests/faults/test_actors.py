@@ -9,7 +9,7 @@ import pytest
 import ray
 from ray.exceptions import RayError
 
-from tasks.runtime.cluster import ActorHangs, actors, ask, find_actor
+from tasks.processes.actors import ActorHangs, actors, ask, find_actor
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from configs import schema
-from tasks.rollout.client import TORN, EngineClient, EngineUnavailable, Response
-from tasks.rollout.engine import Engine
-from tasks.runtime.events import read_events
+from tasks.engine.engine import Engine
+from tasks.run.events import read_events
+from tasks.server.client import TORN, EngineClient, EngineUnavailable, Response
 from tests.faults.harness import FAKE
-from trainer.tiny_policy import build
+from trainer.model.tiny_policy import build
 
 
 @dataclass

@@ -13,12 +13,13 @@ import pytest
 
 from configs.errors import UserError
 from configs.loader import load_recipe
-from tasks.rollout.samples import SCORED, read_samples, write_samples
-from tasks.runtime import ledger
-from tasks.runtime.files import sha256
-from tasks.runtime.ledger import Run, commit, committed_steps, create_run, open_run, read_commit
-from tasks.runtime.resume import check_resume
-from tasks.runtime.verify import verify
+from tasks.records.samples import SCORED, read_samples, write_samples
+from tasks.run import ledger
+from tasks.run.directory import Run
+from tasks.run.ledger import commit, committed_steps, create_run, open_run, read_commit
+from tasks.run.resume import check_resume
+from tasks.run.verify import verify
+from trainer.files import sha256
 
 LIMIT = 64 * 1024  # Bytes that a file may have: the system refuses the rest, as a full disk does.
 WRITERS = {
@@ -32,7 +33,7 @@ WRITERS = {
         tiny_policy.build(target)
     """,
     "samples": """
-        from tasks.rollout.samples import ROLLOUT, write_samples
+        from tasks.records.samples import ROLLOUT, write_samples
         write_samples(target, [{"response_ids": [index * 7919 % 65536 for index in range(100_000)]}], ROLLOUT)
     """,
 }

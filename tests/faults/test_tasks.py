@@ -9,11 +9,11 @@ import pytest
 from prefect import flow
 
 from configs.loader import load_recipe
+from tasks.orchestrator.dispatch import Call, stage, submit
+from tasks.orchestrator.task_runner import ray_task_runner
+from tasks.records.samples import ROLLOUT, read_samples, write_samples
 from tasks.reward.task import score_rewards
-from tasks.rollout.samples import ROLLOUT, read_samples, write_samples
-from tasks.runtime.dispatch import Call, stage, submit
-from tasks.runtime.ledger import Receipt, create_run, once
-from tasks.runtime.task_runner import ray_task_runner
+from tasks.run.ledger import Receipt, create_run, once
 
 
 def note(log: Path) -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from configs import schema
-from tasks.rollout.client import EngineClient
-from tasks.rollout.engine import Engine
+from tasks.engine.engine import Engine
+from tasks.server.client import EngineClient
 
 
 @dataclass
@@ -29,7 +29,7 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Two versions of a tiny policy: random weights, sharp enough for seeds and versions to show."""
     import torch
 
-    from trainer.tiny_policy import build_model
+    from trainer.model.tiny_policy import build_model
 
     folders = {}
     for version in (0, 1):

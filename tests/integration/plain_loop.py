@@ -11,18 +11,18 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
+from tasks.dataset.prompt_order import choose
 from tasks.dataset.store import read_prompts
+from tasks.engine.engine import Engine
+from tasks.records.samples import SCORED, write_samples
 from tasks.reward.task import score_rows
-from tasks.rollout.choice import choose
-from tasks.rollout.client import EngineClient
-from tasks.rollout.engine import Engine
 from tasks.rollout.fleet import Fleet
-from tasks.rollout.samples import SCORED, write_samples
 from tasks.rollout.shard import Sampling, begin, roll_out
-from tasks.runtime.files import read_json
-from tasks.runtime.ledger import Run, open_run
-from tasks.update.rank import training_samples
-from tasks.update.task import policy_folder
+from tasks.run.directory import Run
+from tasks.run.ledger import open_run, policy_folder
+from tasks.server.client import EngineClient
+from tasks.update.learner_rank import training_samples
+from trainer.files import read_json
 from trainer.learner import Learner
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import ray
 
-from tasks.runtime.ports import own_address
+from tasks.processes.network import own_address
 
 
 class StandIn:

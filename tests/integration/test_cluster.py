@@ -18,18 +18,19 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 
 from configs.errors import UserError
 from configs.schema import Recipe
-from tasks.rollout.task import engine_actors
-from tasks.runtime.cluster import actors, ask, find_actor
-from tasks.runtime.files import write_json
-from tasks.runtime.ledger import Run
-from tasks.runtime.placement import Bundle, Layout, place
-from tasks.runtime.reservation import held, reserved, rooms
-from tasks.update.rank import LearnerRank
-from tasks.update.sharing import take_turn
-from tasks.update.task import learner_actors, learner_ranks
+from tasks.cluster.placement import Bundle, Layout, place
+from tasks.engine.task import engine_actors
+from tasks.processes.actors import actors, ask, find_actor
+from tasks.processes.learner_group import learner_ranks, take_turn
+from tasks.processes.local_ray import prepare_local_ray
+from tasks.processes.reservation import held, reserved, rooms
+from tasks.run.directory import Run
+from tasks.update.learner_rank import LearnerRank
+from tasks.update.task import learner_actors
 from tests.integration.stand_in import StandIn
 from tests.scored import scored
-from trainer import tiny_policy
+from trainer.files import write_json
+from trainer.model import tiny_policy
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +42,7 @@ PATIENCE = 120.0
 def cluster() -> Iterator[Cluster]:
     """A head and three nodes of eight GPUs."""
     os.environ["PYTHONPATH"] = str(ROOT)  # Ray's workers import this file
+    prepare_local_ray(os.environ)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     for _ in range(3):
         made.add_node(num_cpus=4, num_gpus=8)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from sglang.srt.platforms.interface import SRTPlatform
 
-from tasks.rollout.cpu_platform import activate
-from tasks.rollout.server import CPU_BACKEND
+from tasks.server.launch import CPU_BACKEND
+from tasks.sglang_cpu.platform import activate
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from prefect.states import Pending, Running
 from configs.loader import load_recipe
 from flows.orphans import close_orphans
 from flows.services import POOL
-from tasks.runtime.ledger import commit, committed_steps, create_run, open_run
-from tasks.runtime.tracking import Tracker
+from tasks.run.ledger import commit, committed_steps, create_run, open_run
+from tasks.tracking.tracker import Tracker
 from tests.integration.processes import Marked
 
 BIN = Path(sys.executable).parent

@@ -16,8 +16,8 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.exceptions import TerminationSignal
 
 from configs.errors import UserError
-from tasks.runtime.dispatch import stage, submit
-from tasks.runtime.task_runner import ray_task_runner
+from tasks.orchestrator.dispatch import stage, submit
+from tasks.orchestrator.task_runner import ray_task_runner
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "ray_cluster")
 

@@ -10,12 +10,12 @@ import psutil
 import pytest
 
 from configs import schema
-from tasks.rollout.client import EngineClient, EngineRefused, Response, WeightsNotUpdated
-from tasks.rollout.engine import Engine, EngineFailed
+from tasks.engine.engine import Engine, EngineFailed
 from tasks.rollout.fleet import Fleet
 from tasks.rollout.fleet import Request as Together
+from tasks.server.client import EngineClient, EngineRefused, Response, WeightsNotUpdated
 from tests.integration.conftest import LiveEngine
-from trainer.tiny_policy import EOS_ID, VOCABULARY
+from trainer.model.tiny_policy import EOS_ID, VOCABULARY
 
 PROMPT = [4, 11, 12, 13, 5]
 Request = tuple[list[int], int, float]  # prompt ids, seed, temperature
@@ -59,7 +59,7 @@ def flush(live_engine: LiveEngine) -> None:
 
 def server_processes() -> list[psutil.Process]:
     """All guards that this process started, and the processes under them; not those of Ray or of other services."""
-    guards = [child for child in psutil.Process().children() if "tasks.runtime.guard" in child.cmdline()]
+    guards = [child for child in psutil.Process().children() if "tasks.processes.guard" in child.cmdline()]
     return [process for guard in guards for process in (guard, *guard.children(recursive=True))]
 
 

@@ -18,12 +18,13 @@ import psutil
 import pytest
 import yaml
 
-from tasks.rollout.samples import Row, read_samples
-from tasks.runtime.accelerator import cpu_environment
-from tasks.runtime.events import read_events
-from tasks.runtime.files import read_json, sha256
-from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
+from tasks.cluster.devices import cpu_environment
+from tasks.records.samples import Row, read_samples
+from tasks.run.directory import Run
+from tasks.run.events import read_events
+from tasks.run.ledger import committed_steps, open_run, read_commit
 from tests.integration.processes import Marked
+from trainer.files import read_json, sha256
 
 ROOT = Path(__file__).parents[2]
 RL_POST = Path(sys.executable).parent / "rl-post"

@@ -1,5 +1,6 @@
 """The whole flow on a Ray cluster of three nodes: two engines, two ranks of the learner, rollouts beside updates."""
 
+import os
 import subprocess
 import sys
 import time
@@ -12,10 +13,12 @@ import ray
 import ray._private.state
 from ray.cluster_utils import Cluster
 
-from tasks.rollout.samples import read_samples
-from tasks.runtime.files import sha256
-from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
+from tasks.processes.local_ray import prepare_local_ray
+from tasks.records.samples import read_samples
+from tasks.run.directory import Run
+from tasks.run.ledger import committed_steps, open_run, read_commit
 from tests.integration.processes import Marked
+from trainer.files import sha256
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +49,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     """A head and two nodes, any two of which could hold all."""
+    prepare_local_ray(os.environ)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
     for _ in range(2):
         made.add_node(num_cpus=2)

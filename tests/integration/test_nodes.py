@@ -14,9 +14,10 @@ from ray.cluster_utils import Cluster
 
 from configs.errors import UserError
 from configs.schema import Recipe, Tracking
-from tasks.runtime.dispatch import stage, submit
-from tasks.runtime.preflight import check_nodes, versions
-from tasks.runtime.task_runner import ray_task_runner
+from tasks.orchestrator.dispatch import stage, submit
+from tasks.orchestrator.task_runner import ray_task_runner
+from tasks.processes.local_ray import prepare_local_ray
+from tasks.processes.preflight import check_nodes, versions
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = "working_dir_files"
@@ -30,6 +31,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))  # Ray's workers import the tests' own tasks.
         patch.setenv("RL_POST_HOME", str(tmp_path_factory.mktemp("home")))
+        prepare_local_ray(os.environ)
         started = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
         started.add_node(num_cpus=1)
         patch.setenv("RAY_ADDRESS", str(started.address))
@@ -66,7 +68,7 @@ def test_an_actor_with_an_environment_of_its_own_and_what_it_starts_run_the_driv
     class Actor:
         def where(self, log: Path) -> list[str]:
             import configs
-            from tasks.runtime import guard
+            from tasks.processes import guard
 
             with log.open("wb") as output:
                 print_it = [

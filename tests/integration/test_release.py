@@ -15,15 +15,15 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from configs import schema
-from tasks.rollout.client import TORN, Endpoint, EngineClient, WeightsNotUpdated
-from tasks.rollout.engine import Engine
-from tasks.runtime.accelerator import Accelerator
-from tasks.runtime.events import read_events
-from tasks.update.ways import WAYS
-from tasks.update.weight_sync import Sender
+from tasks.cluster.devices import Accelerator
+from tasks.engine.engine import Engine
+from tasks.run.events import read_events
+from tasks.server.client import TORN, Endpoint, EngineClient, WeightsNotUpdated
+from tasks.weights.from_memory import Sender
+from tasks.weights.transports import WAYS
 from tests.faults.harness import FAKE
-from trainer import tiny_policy
-from trainer.export import Named
+from trainer.model import tiny_policy
+from trainer.state.export import Named
 
 ROOT = Path(__file__).parents[2]
 RELEASE = [

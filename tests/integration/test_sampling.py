@@ -14,15 +14,15 @@ import pytest
 
 from flows.projections import Projections
 from flows.rl_post import rl_post
+from tasks.dataset.prompt_order import choose
 from tasks.dataset.store import read_prompts
-from tasks.reward.rounds import learnt_from
-from tasks.rollout.choice import PASS_RATES, choose
-from tasks.rollout.samples import Row, raw_accuracy, read_samples
-from tasks.runtime.files import read_json, sha256
-from tasks.runtime.ledger import Run, committed_steps, open_run, read_commit
-from tasks.runtime.task_runner import ray_task_runner
-from tasks.runtime.verify import verify
-from trainer.algorithm.dynamic_sampling import NothingToLearn
+from tasks.orchestrator.task_runner import ray_task_runner
+from tasks.records.samples import Row, raw_accuracy, read_samples
+from tasks.reward.dynamic_sampling import NothingToLearn, learnt_from
+from tasks.run.directory import Run
+from tasks.run.ledger import committed_steps, open_run, read_commit
+from tasks.run.verify import verify
+from trainer.files import read_json, sha256
 
 ROOT = Path(__file__).parents[2]
 STEPS, GROUPS, SHARDS = 3, 4, 2
@@ -68,7 +68,7 @@ def rounds_of(run: Run, step: int) -> int:
 
 
 def rates_after(run: Run, step: int) -> dict[str, float]:
-    return read_json(run.step_file(step, PASS_RATES))
+    return read_json(run.pass_rates(step))
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import psutil
 import ray
 
 from configs.reward import Reward
-from tasks.dataset.question import Question
-from tasks.reward.sample import Answered
+from tasks.records.question import Question
+from tasks.reward.outcome import Answered
 from tasks.reward.scorer import Scorer
 
 

@@ -8,8 +8,8 @@ from sglang.srt.environ import envs
 from sglang.srt.server_args import ServerArgs
 
 from configs.schema import Engine, Learner, Recipe
-from tasks.rollout.server import ServerSpec, launch_spec
-from tasks.runtime.accelerator import Accelerator
+from tasks.cluster.devices import Accelerator
+from tasks.server.launch import ServerSpec, launch_spec
 from tasks.update.environment import ENGINE_CHANNELS
 
 

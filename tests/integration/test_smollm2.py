@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.runtime.ledger import committed_steps, open_run, read_commit
+from tasks.run.ledger import committed_steps, open_run, read_commit
 
 RL_POST = Path(sys.executable).parent / "rl-post"
 

@@ -6,10 +6,11 @@ import mlflow
 import pytest
 
 from configs.loader import load_recipe
-from tasks.runtime.files import read_json, write_json
-from tasks.runtime.ledger import Run, commit, create_run
-from tasks.runtime.resume import go_on
-from tasks.runtime.tracking import ALIAS, COMMITTED, Tracker, tracking_uri
+from tasks.run.directory import Run
+from tasks.run.ledger import commit, create_run
+from tasks.run.resume import go_on
+from tasks.tracking.tracker import ALIAS, COMMITTED, Tracker, tracking_uri
+from trainer.files import read_json, write_json
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from configs import schema
-from tasks.rollout.client import TORN, Endpoint, EngineClient, Response, WeightsNotUpdated
-from tasks.rollout.engine import Engine
-from trainer.tiny_policy import VOCABULARY
+from tasks.engine.engine import Engine
+from tasks.server.client import TORN, Endpoint, EngineClient, Response, WeightsNotUpdated
+from trainer.model.tiny_policy import VOCABULARY
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +67,8 @@ def by_disk(engines: Engines) -> dict[int, tuple[int, str, list[Response]]]:
 @pytest.fixture(scope="module")
 def exports(tiny_weights: dict[int, Path]) -> dict[int, Any]:
     """The versions in a learner's memory."""
-    from trainer import policy
-    from trainer.export import Export
+    from trainer.model import policy
+    from trainer.state.export import Export
 
     return {
         version: Export(policy.load(folder, temperature=1.0, dtype="float32"), None)
@@ -79,7 +79,7 @@ def exports(tiny_weights: dict[int, Path]) -> dict[int, Any]:
 @pytest.fixture
 def send(exports: dict[int, Any]) -> Iterator[Callable[..., Any]]:
     """Send a version from memory, by a new sender unless one is given; return the sender."""
-    from tasks.update.weight_sync import Sender
+    from tasks.weights.from_memory import Sender
 
     senders: list[Sender] = []
 

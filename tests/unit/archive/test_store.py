@@ -14,13 +14,13 @@ from safetensors.numpy import save_file
 from configs.errors import UserError
 from configs.schema import Recipe
 from tasks.archive.store import copy_run, fetch_run, opened
-from tasks.runtime.files import write_json
-from tasks.runtime.identity import identity
-from tasks.runtime.ledger import Run, commit, committed_steps, create_run, forget_weights
-from tasks.runtime.stores import check_store
-from tasks.runtime.verify import verify
-from trainer.folders import written_at_once
-from trainer.manifest import write_manifest
+from tasks.run.directory import Run
+from tasks.run.identity import identity
+from tasks.run.ledger import commit, committed_steps, create_run, forget_weights
+from tasks.run.stores import check_store
+from tasks.run.verify import verify
+from trainer.files import write_json, written_at_once
+from trainer.state.manifest import write_manifest
 
 ADDRESS = "memory://bucket/copies"
 

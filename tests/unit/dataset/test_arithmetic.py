@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from configs.errors import UserError
 from tasks.dataset.arithmetic import demonstration, questions
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 
 TERM = re.compile(r"(\d+)([+-])(\d+)=\?")
 RESPONSE = re.compile(r"<think>(.*)</think><answer>(\d+)</answer>")

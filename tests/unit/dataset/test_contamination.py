@@ -1,7 +1,7 @@
 import pytest
 
 from tasks.dataset.contamination import drop_contaminated, gives_answer_away
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 
 TRAIN = "On Monday the train to the coast takes 95 minutes which is long"
 OTHER = "Lena saves four euros a week and buys a book for nine"

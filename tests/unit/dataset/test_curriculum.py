@@ -4,7 +4,7 @@ import pytest
 
 from configs.data import Curriculum
 from tasks.dataset.curriculum import observe, summarise, weigh
-from tasks.dataset.order import weighted_prompts_of_step
+from tasks.dataset.prompt_order import weighted_prompts_of_step
 
 Samples = list[dict[str, str]]
 

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.dataset.duplicates import drop_near_repeated, drop_repeated, ngrams, words
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 
 FOX = "the quick brown fox jumps over the lazy dog near the old river bank"
 

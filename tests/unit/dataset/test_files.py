@@ -12,8 +12,8 @@ from pyarrow import feather
 
 from configs.data import Source
 from configs.errors import UserError
-from tasks.dataset.question import Finding, Question
 from tasks.dataset.table import read_questions, take_shuffled
+from tasks.records.question import Finding, Question
 
 
 def write(path: Path, text: str) -> Source:

@@ -13,7 +13,7 @@ from configs.schema import Model, Recipe, Rollout
 from tasks.dataset.prepare import prepare
 from tasks.dataset.store import Receipt, read_demonstrations, read_prompts, read_receipt, read_report
 from tasks.dataset.task import prepare_dataset
-from tasks.runtime.ledger import create_run
+from tasks.run.ledger import create_run
 
 
 def build_recipe(

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from configs.data import Data
 from configs.errors import UserError
 from tasks.dataset.prompts import encode_prompts, encode_responses, load_tokenizer, read_template
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 
 QUESTION = Question(id="q", text="2+2=?", gold="4", source="test")
 

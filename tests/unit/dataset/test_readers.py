@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from configs.data import READER_COLUMNS, Source
-from tasks.dataset.question import Question
 from tasks.dataset.readers import READERS, Refused, WrongType, last_boxed
 from tasks.dataset.table import read_questions
+from tasks.records.question import Question
 
 SAMPLES = Path(__file__).parents[2] / "data"
 

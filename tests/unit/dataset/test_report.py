@@ -1,5 +1,5 @@
-from tasks.dataset.question import Finding, Question
 from tasks.dataset.report import build_report, markdown
+from tasks.records.question import Finding, Question
 
 
 def prompt(number: int, tokens: int, source: str = "a") -> tuple[Question, list[int]]:

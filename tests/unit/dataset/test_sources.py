@@ -10,8 +10,8 @@ from configs.data import Data
 from configs.errors import UserError
 from tasks.dataset import sources
 from tasks.dataset.duplicates import drop_repeated, normalise
-from tasks.dataset.question import Question
 from tasks.dataset.sources import Questions, apportion, check, choose, count_reasons, read
+from tasks.records.question import Question
 
 
 def load(data: Data) -> Questions:

@@ -12,7 +12,7 @@ from configs.loader import load_recipe
 from flows.plan import launch_plan
 from flows.rl_post import rl_post
 from flows.services import POOL, _local_deployments
-from tasks.runtime.machines import parse_cluster
+from tasks.cluster.machines import parse_cluster
 
 ROOT = Path(__file__).parents[3]
 DESCRIBED: list[dict[str, Any]] = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]

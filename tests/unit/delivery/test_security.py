@@ -11,8 +11,8 @@ from configs.loader import flatten, load_recipe
 from configs.schema import Engine, Recipe
 from flows.checks import check_before_start
 from flows.rl_post import rl_post
-from tasks.rollout.server import launch_spec
-from tasks.runtime.accelerator import Accelerator
+from tasks.cluster.devices import Accelerator
+from tasks.server.launch import launch_spec
 from tasks.update.environment import learner_environment
 
 ROOT = Path(__file__).parents[3]

@@ -6,7 +6,7 @@ import pytest
 
 from configs.errors import UserError
 from flows.health import wait_until_healthy
-from tasks.runtime.ports import LOOPBACK, reserved_port
+from tasks.processes.network import LOOPBACK, reserved_port
 
 
 def test_a_service_that_ends_at_its_start_is_an_error_with_the_end_of_its_log(tmp_path: Path):

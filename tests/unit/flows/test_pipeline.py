@@ -10,7 +10,7 @@ import pytest
 
 import flows.rl_post as flow
 from configs.schema import Recipe
-from tasks.runtime.ledger import Run
+from tasks.run.directory import Run
 
 STEPS = 6
 

@@ -18,9 +18,9 @@ from configs.errors import UserError
 from configs.loader import load_recipe
 from configs.schema import Pipeline, Recipe, WeightSync
 from flows.plan import GIB, LaunchPlan, describe, describe_bundles, launch_plan, show
-from tasks.runtime.machines import parse_cluster
-from tasks.runtime.memory import kept_demand
-from trainer.model_shape import model_shape
+from tasks.cluster.machines import parse_cluster
+from tasks.cluster.memory import kept_demand
+from trainer.model.shape import model_shape
 
 SNAPSHOTS = Path(__file__).parent / "plans"
 MODELS = {

@@ -7,8 +7,9 @@ import pytest
 from configs.schema import Recipe
 from flows import projections
 from flows.projections import Projections
-from tasks.rollout.samples import SCORED, Row, write_samples
-from tasks.runtime.ledger import Run, commit
+from tasks.records.samples import SCORED, Row, write_samples
+from tasks.run.directory import Run
+from tasks.run.ledger import commit
 
 SHARDS = 2
 

@@ -11,9 +11,10 @@ from configs.errors import UserError
 from configs.loader import load_recipe
 from flows.cli import app
 from flows.runs import list_runs
-from tasks.runtime.files import write_json
-from tasks.runtime.ledger import Run, commit, create_run
-from tasks.runtime.lock import hold
+from tasks.run.directory import Run
+from tasks.run.ledger import commit, create_run
+from tasks.run.lock import hold
+from trainer.files import write_json
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ from rich.console import Console
 from configs.loader import load_recipe
 from flows import runs
 from flows.runs import duration, list_runs, state, summaries, tell
-from tasks.runtime.events import record
-from tasks.runtime.files import write_json
-from tasks.runtime.ledger import Run, commit, create_run
-from tasks.runtime.lock import hold, this_process
-from tasks.runtime.resume import go_on
+from tasks.run.directory import Run
+from tasks.run.events import record
+from tasks.run.ledger import commit, create_run
+from tasks.run.lock import hold, this_process
+from tasks.run.resume import go_on
+from trainer.files import write_json
 
 
 @pytest.fixture

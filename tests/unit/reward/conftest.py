@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from configs.reward import Reward
-from tasks.dataset.question import Question
-from tasks.reward.sample import Answered
+from tasks.records.question import Question
+from tasks.reward.outcome import Answered
 from tasks.reward.scorer import Scorer
 
 Answer = Callable[..., Answered]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 
 
 def by_length(text: str, question: Question) -> float:

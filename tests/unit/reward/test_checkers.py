@@ -5,7 +5,7 @@ import pytest
 from configs.reward import Choice, Exact, Json, Math, Numeric, Python, ReasoningGym, Regex
 from tasks.dataset.gym import generate_questions
 from tasks.reward import checkers
-from tasks.reward.sample import Answered, Outcome
+from tasks.reward.outcome import Answered, Outcome
 from tests.unit.reward.conftest import Answer
 
 

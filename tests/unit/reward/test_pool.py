@@ -15,8 +15,8 @@ import pytest
 
 from configs.errors import UserError
 from configs.reward import Python
+from tasks.reward.outcome import Outcome
 from tasks.reward.pool import RENEW, Job, Pool
-from tasks.reward.sample import Outcome
 from tests.unit.reward.conftest import Answer
 
 FUNCTION = "tests.unit.reward.samples.as_told"
@@ -155,9 +155,9 @@ def test_nothing_is_left_when_the_pool_is_closed(answer: Answer):
 def test_nothing_is_left_when_the_owner_is_killed_in_the_middle_of_a_sample():
     code = f"""
 from configs.reward import Python
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 from tasks.reward.pool import Job, Pool
-from tasks.reward.sample import Answered
+from tasks.reward.outcome import Answered
 hang = Answered("hang", Question("q", "", "", ""), "stop", 1)
 Pool([Python(function={FUNCTION!r})], workers=2, memory_mb=256).run([Job(0, hang, 1000.0)] * 2)
 """

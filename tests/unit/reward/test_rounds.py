@@ -4,9 +4,8 @@ from typing import Any, cast
 import pytest
 
 from configs.schema import Recipe
-from tasks.reward.rounds import accuracies, another_round, learnt_from
-from tasks.rollout.samples import Row
-from trainer.algorithm.dynamic_sampling import NothingToLearn
+from tasks.records.samples import Row
+from tasks.reward.dynamic_sampling import NothingToLearn, accuracies, another_round, learnt_from
 
 
 def recipe(max_rounds: int | None = 3) -> Recipe:

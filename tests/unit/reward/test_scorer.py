@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 from configs.errors import UserError
 from configs.reward import Reward
-from tasks.dataset.question import Question
+from tasks.records.question import Question
 from tasks.reward import kinds
-from tasks.reward.sample import Answered, Outcome, Score
+from tasks.reward.outcome import Answered, Outcome, Score
 from tasks.reward.scorer import Scorer, identity
 from tests.unit.reward.conftest import Answer, MakeScorer
 

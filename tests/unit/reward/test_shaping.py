@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs.reward import Cosine, Format, Overlong, Repetition
-from tasks.dataset.question import Question
-from tasks.reward.sample import Answered
+from tasks.records.question import Question
+from tasks.reward.outcome import Answered
 from tasks.reward.shaping import cosine, keeps_format, overlong, repetition
 from tests.unit.reward.conftest import Answer
 

@@ -1,9 +1,9 @@
 """What a step leaves unfinished, the next one goes on with; nothing is lost for being long."""
 
-from tasks.dataset.question import Question
 from tasks.dataset.store import Prompt
+from tasks.records.question import Question
+from tasks.records.samples import Row
 from tasks.rollout.carry import part, take_up
-from tasks.rollout.samples import Row
 from tasks.rollout.shard import Sampling, begin
 
 SAMPLING = Sampling(samples=2, max_tokens=8, temperature=1.0, run_seed=0)

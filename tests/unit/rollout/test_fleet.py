@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from tasks.rollout.client import EngineClient, EngineRefused, EngineUnavailable, Response
 from tasks.rollout.fleet import LOSSES, Fleet, Request
+from tasks.server.client import EngineClient, EngineRefused, EngineUnavailable, Response
 
 STUCK = 99
 """A prompt whose response never ends by itself."""

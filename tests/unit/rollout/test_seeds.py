@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.rollout.seeds import sampling_seed
+from tasks.rollout.shard import sampling_seed
 
 number = st.integers(min_value=0, max_value=10_000)
 

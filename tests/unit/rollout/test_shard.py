@@ -6,13 +6,13 @@ from typing import cast
 import pytest
 from tokenizers import Tokenizer
 
-from tasks.dataset.question import Question
 from tasks.dataset.store import Prompt
-from tasks.rollout.client import EngineClient, Response
+from tasks.records.question import Question
+from tasks.records.samples import Row
 from tasks.rollout.fleet import Fleet
-from tasks.rollout.samples import Row
 from tasks.rollout.shard import Sampling, StaleWeights, begin, finished_groups, roll_out
-from trainer.tiny_policy import build_tokenizer
+from tasks.server.client import EngineClient, Response
+from trainer.model.tiny_policy import build_tokenizer
 
 TOKENIZER = build_tokenizer()
 EOS = cast(int, TOKENIZER.eos_token_id)

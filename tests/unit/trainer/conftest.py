@@ -9,9 +9,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from configs.schema import Recipe
 from tests.unit.trainer.tiny import tiny_config
+from trainer.batches.samples import Sample
 from trainer.learner import Learner
-from trainer.samples import Sample
-from trainer.tiny_policy import build_tokenizer
+from trainer.model.tiny_policy import build_tokenizer
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from trainer.batches.samples import Sample
 from trainer.learner import Learner
-from trainer.samples import Sample
 
 MakeSamples = Callable[..., list[Sample]]
 KL = {"kl": {"coefficient": 0.1}}

@@ -9,9 +9,9 @@ from torch.nn.attention.flex_attention import create_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from configs.errors import UserError
-from trainer import buckets
-from trainer.attention import Tree, attend
-from trainer.packing import Row, pack
+from trainer.batches import blockwise
+from trainer.batches.attention import Tree, attend
+from trainer.batches.packing import Row, pack
 
 HEADS, KEY_VALUE_HEADS, D = 4, 2, 8
 
@@ -61,7 +61,7 @@ def test_buckets_attend_as_the_dense_mask_does(window: int | None):
     qkv = random_qkv(len(row.input_ids))
     expected = scaled_dot_product_attention(*qkv, attn_mask=dense(row, window), scale=0.3, enable_gqa=True)
 
-    actual = buckets.attend(buckets.of(row.blocks), *qkv, scaling=0.3, window=window)
+    actual = blockwise.attend(blockwise.batch_blocks(row.blocks), *qkv, scaling=0.3, window=window)
 
     for ours, theirs in zip(results(actual, qkv), results(expected.transpose(0, 1), qkv), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
@@ -80,7 +80,7 @@ def test_buckets_of_very_unequal_blocks_attend_as_the_dense_mask_does(
     mask = create_mask(tree(row).visible(window), None, None, *[len(row.input_ids)] * 2, device="cpu")[0, 0]
     expected = scaled_dot_product_attention(*qkv, attn_mask=mask, enable_gqa=True)
 
-    actual = buckets.attend(buckets.of(row.blocks), *qkv, scaling=None, window=window)
+    actual = blockwise.attend(blockwise.batch_blocks(row.blocks), *qkv, scaling=None, window=window)
 
     for ours, theirs in zip(results(actual, qkv), results(expected.transpose(0, 1), qkv), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-11, rtol=0)
@@ -90,8 +90,11 @@ def test_blocks_of_similar_shapes_share_a_call_and_long_ones_are_not_padded_to_t
     same = pack([([1] * 100, [2] * 65)] * 8)
     unequal = pack([([1] * 100, [2] * 500), ([1] * 100, [2] * 65)])
 
-    assert [len(bucket.own) for bucket in buckets.of(same.blocks).buckets] == [1, 8]  # the prompt, the responses
-    assert [bucket.queries for bucket in buckets.of(unequal.blocks).buckets] == [499, 100, 64]
+    assert [len(batch.own) for batch in blockwise.batch_blocks(same.blocks).batches] == [
+        1,
+        8,
+    ]  # the prompt, the responses
+    assert [batch.queries for batch in blockwise.batch_blocks(unequal.blocks).batches] == [499, 100, 64]
 
 
 @WINDOWS
@@ -108,7 +111,7 @@ def test_the_block_mask_of_gpus_attends_as_buckets_do():
     row = pack([*SEQUENCES, ([5] * 150, [6] * 40), ([5] * 150, [7] * 90)])  # more than two tiles of 128
     qkv = random_qkv(len(row.input_ids))
     packing = tree(row)
-    expected = buckets.attend(buckets.of(row.blocks), *qkv, scaling=None, window=20)
+    expected = blockwise.attend(blockwise.batch_blocks(row.blocks), *qkv, scaling=None, window=20)
 
     output = cast(Any, flex_attention)(
         *[x[None].detach() for x in qkv], block_mask=packing.block_mask(20), enable_gqa=True
@@ -126,4 +129,4 @@ def test_what_a_layer_asks_for_beyond_plain_attention_is_refused_on_a_cpu(option
     options: Any = {option: 30.0}
 
     with pytest.raises(UserError, match=f"Identity uses {option} in its attention"):
-        attend(nn.Identity(), query, key, value, None, packing=buckets.of(row.blocks), **options)
+        attend(nn.Identity(), query, key, value, None, packing=blockwise.batch_blocks(row.blocks), **options)

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.batches import collate, micro_batches, rank_shares
-from trainer.packing import PromptResponse, pack
-from trainer.samples import Sample
+from trainer.batches.collation import collate, micro_batches, rank_shares
+from trainer.batches.packing import PromptResponse, pack
+from trainer.batches.samples import Sample
 
 
 def sequences_of(groups: Sequence[tuple[int, Sequence[int]]]) -> list[PromptResponse]:

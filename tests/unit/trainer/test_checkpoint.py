@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer import checkpoint
-from trainer.checkpoint import IncompleteCheckpoint
+from trainer.state import checkpoint
+from trainer.state.checkpoint import IncompleteCheckpoint
 
 
 def state(value: float) -> dict[str, Tensor]:

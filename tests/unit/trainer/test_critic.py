@@ -5,10 +5,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from trainer import policy
-from trainer.batches import collate
-from trainer.critic import Critic
-from trainer.samples import Sample
+from trainer.batches.collation import collate
+from trainer.batches.samples import Sample
+from trainer.model import policy
+from trainer.model.critic import Critic
 
 GAE = {"advantage": "gae"}
 MakeSamples = Callable[..., list[Sample]]

@@ -25,10 +25,10 @@ from trainer.algorithm.batch import Batch, estimate
 from trainer.algorithm.critic import value_objective
 from trainer.algorithm.losses import LOSSES
 from trainer.algorithm.objective import Inputs, policy_objective
-from trainer.critic import Critic
+from trainer.batches.packing import PromptResponse
 from trainer.gradients import Experience, accumulate, critic_objectives, policy_objectives
-from trainer.packing import PromptResponse
-from trainer.policy import Policy
+from trainer.model.critic import Critic
+from trainer.model.policy import Policy
 
 VOCABULARY, TEMPERATURE, LONGEST = 20, 0.8, 5
 PROMPTS = [[1, 2, 3, 4], [5, 6], [7, 8, 9, 10, 11, 12]]

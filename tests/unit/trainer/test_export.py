@@ -12,10 +12,10 @@ from transformers import PreTrainedModel, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen
 
 from configs.learner import Lora
 from tests.unit.trainer.tiny import SIZES, tiny_config
-from trainer import blocks, lora, policy
-from trainer.export import Export, IncompleteExport, buckets, check_complete
-from trainer.policy import Policy
-from trainer.tiny_policy import build_tokenizer
+from trainer.model import lora, policy, sharding
+from trainer.model.policy import Policy
+from trainer.model.tiny_policy import build_tokenizer
+from trainer.state.export import Export, IncompleteExport, buckets, check_complete
 
 ADAPTERS = Lora(rank=2)
 WORDS = len(build_tokenizer())
@@ -141,7 +141,7 @@ def rank_main(rank: int, folder: Path, out: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{out}/rendezvous", rank=rank, world_size=2)
     for name, adapters in GATHERED.items():
         sharded = load(folder, adapted=bool(adapters))
-        blocks.shard(sharded, "cpu")
+        sharding.shard(sharded, "cpu")
         export = Export(sharded, adapters)
         check_complete(export.described(), out / name)
         save_file(dict(export.tensors()), out / f"{name}-{rank}.safetensors")

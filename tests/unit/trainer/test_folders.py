@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.folders import written_at_once
+from trainer.files import written_at_once
 
 
 def test_the_folder_appears_when_it_is_complete(tmp_path: Path):

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from configs.algorithm import Algorithm, Kl
-from trainer import policy
 from trainer.algorithm.aggregate import normaliser
 from trainer.algorithm.batch import Batch, Estimate
-from trainer.critic import Critic
+from trainer.batches.samples import Sample
 from trainer.gradients import Experience, accumulate, critic_objectives, policy_objectives
-from trainer.policy import Policy
-from trainer.samples import Sample
+from trainer.model import policy
+from trainer.model.critic import Critic
+from trainer.model.policy import Policy
 
 ALGORITHM = Algorithm(kl=Kl(coefficient=0.1))
 

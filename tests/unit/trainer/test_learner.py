@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from tests.unit.trainer.learners import KL, LEARNER_IS_OLD, MakeSamples, equal, scored, state
-from trainer.batches import collate
-from trainer.descent import TrainingDiverged
-from trainer.samples import Sample
+from trainer.batches.collation import collate
+from trainer.batches.samples import Sample
+from trainer.optimizer import TrainingDiverged
 
 # An update
 

@@ -1,8 +1,8 @@
 import pytest
 
 from tests.unit.trainer.learners import LEARNER_IS_OLD, MakeSamples, equal, scored, state
-from trainer.batches import collate
-from trainer.minibatches import minibatches
+from trainer.batches.collation import collate
+from trainer.batches.minibatches import minibatches
 
 
 def test_the_first_step_has_ratio_one_and_later_epochs_the_log_probs_from_before(

@@ -4,9 +4,9 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.unit.trainer.learners import KL, MakeSamples, equal, state
-from trainer import policy
-from trainer.checkpoint import IncompleteCheckpoint
 from trainer.learner import Learner
+from trainer.model import policy
+from trainer.state.checkpoint import IncompleteCheckpoint
 
 # The reference
 

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from configs.errors import UserError
 from configs.learner import Lora
-from trainer import lora, policy
-from trainer.batches import collate
+from trainer.batches.collation import collate
+from trainer.batches.samples import Sample
 from trainer.learner import Learner
-from trainer.policy import Policy
-from trainer.samples import Sample
+from trainer.model import lora, policy
+from trainer.model.policy import Policy
 
 MakeSamples = Callable[..., list[Sample]]
 LORA = {"learner": {"lora": {"rank": 2, "alpha": 8}}}

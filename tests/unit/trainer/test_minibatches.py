@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.minibatches import minibatches
+from trainer.batches.minibatches import minibatches
 
 GROUPS = ["a", "a", "b", "c", "b", "d", "c", "e"]
 

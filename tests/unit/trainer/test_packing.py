@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.packing import Block, pack
+from trainer.batches.packing import Block, pack
 
 IDS = st.lists(st.integers(0, 3), max_size=4)
 SEQUENCES = st.lists(st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=2), IDS), min_size=1, max_size=8)

@@ -30,10 +30,10 @@ from transformers import (
 )
 
 from configs.errors import UserError
-from trainer import policy, scoring
-from trainer.batches import collate
-from trainer.packing import PromptResponse
-from trainer.policy import Policy
+from trainer.batches.collation import collate
+from trainer.batches.packing import PromptResponse
+from trainer.model import policy, scoring
+from trainer.model.policy import Policy
 
 
 class Bigram(nn.Module):

@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from configs.errors import UserError
 from configs.schema import Model
-from trainer import pretrained
-from trainer.pretrained import ModelNotAvailable, materialise
+from trainer.model import pretrained
+from trainer.model.pretrained import ModelNotAvailable, materialise
 
 
 def test_the_tiny_policy_is_built_once(tmp_path: Path):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainer import scoring
-from trainer.scoring import score, score_in_chunks
+from trainer.model import scoring
+from trainer.model.scoring import score, score_in_chunks
 
 V, H = 50, 8
 

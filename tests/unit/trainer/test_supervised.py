@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from configs.data import ColdStart
-from trainer import policy, supervised
-from trainer.batches import collate
+from trainer import supervised
+from trainer.batches.collation import collate
+from trainer.model import policy
 
 SETTINGS = ColdStart(steps=8, batch_size=4, learning_rate=1e-2)
 DEMONSTRATIONS = [([1, 2, number], [number, 3]) for number in range(10, 22)]

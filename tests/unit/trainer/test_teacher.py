@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from configs.errors import UserError
-from trainer import policy
-from trainer.batches import collate
+from trainer.batches.collation import collate
+from trainer.batches.samples import Sample
 from trainer.learner import Learner
-from trainer.policy import Policy
-from trainer.samples import Sample
-from trainer.tiny_policy import build_tokenizer
+from trainer.model import policy
+from trainer.model.policy import Policy
+from trainer.model.tiny_policy import build_tokenizer
 
 DISTILLATION = {"advantage": "distillation", "loss": "policy_gradient", "teacher": "a folder"}
 

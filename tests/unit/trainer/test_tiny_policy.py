@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from trainer import tiny_policy
-from trainer.tiny_policy import ALPHABET, CONTROL_TOKENS, TAGS, build_tokenizer
+from trainer.model import tiny_policy
+from trainer.model.tiny_policy import ALPHABET, CONTROL_TOKENS, TAGS, build_tokenizer
 
 TOKENIZER = build_tokenizer()
 

@@ -1,6 +1,6 @@
 import pytest
 
-from trainer import tiny_policy
+from trainer.model import tiny_policy
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from configs.schema import Recipe
-from tasks.rollout.client import Endpoint, WeightsNotUpdated
-from trainer.export import Named
+from tasks.server.client import Endpoint, WeightsNotUpdated
+from trainer.state.export import Named
 
 TO_ONE = [[Endpoint("http://engine", "key")]]
 """The engines of the one rank."""

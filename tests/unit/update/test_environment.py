@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from configs.schema import Recipe
-from tasks.runtime.accelerator import Accelerator
+from tasks.cluster.devices import Accelerator
 from tasks.update.environment import learner_environment
 
 

@@ -1,0 +1,1 @@
+"""An engine: one SGLang server and its life, in a Ray actor."""

@@ -1,0 +1,46 @@
+"""The engines' actors, and the task that starts their servers."""
+
+from pathlib import Path
+from typing import Any
+
+from tasks.cluster.devices import vendor
+from tasks.cluster.placement import actor_name
+from tasks.engine.engine import Engine
+from tasks.orchestrator.dispatch import stage
+from tasks.processes.actors import ask, engines, offered
+from tasks.run.directory import Run
+from tasks.run.ledger import Receipt
+
+# What an engine reports until the first weights are published: the model before the cold start.
+BASE_VERSION = -1
+START_TIMEOUT = 1800.0  # Seconds that bringing up the engines with some weights may take.
+MARGIN = 60.0  # Seconds by which a task waits less for its actors than it may take, to end with their names.
+
+
+def engine_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, Any]]]:
+    """Return the actors of a run's engines for `tasks.processes.actors.actors`."""
+    settings = run.recipe.engine
+    options = {"num_cpus": settings.cpus, "num_gpus": settings.gpus}
+    accelerator = vendor(run.recipe.accelerator_type, offered()) if settings.gpus else "cpu"
+    return {
+        actor_name("engine", index): (
+            Engine,
+            {"index": index, "recipe": run.recipe, "log_dir": run.logs, "accelerator": accelerator},
+            options,
+        )
+        for index in range(settings.count)
+    }
+
+
+@stage(name="start engines", run_name="start engines", timeout=START_TIMEOUT)
+def start_engines(run: Run, dataset: Receipt) -> Receipt:
+    """Start every engine with the model as it was before the cold start, which runs meanwhile.
+
+    Engines that share the learner's GPUs start when it has had its turn, with the first weights that are published.
+
+    Returns:
+        `urls` of the engines.
+    """
+    if run.recipe.engine.colocated:
+        return {"urls": []}
+    return {"urls": ask(engines(run), "start", Path(dataset["model"]), BASE_VERSION, timeout=START_TIMEOUT - MARGIN)}

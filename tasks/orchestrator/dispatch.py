@@ -1,0 +1,212 @@
+"""Prefect tasks on Ray workers, submitted again when a worker dies.
+
+Prefect retries a task that raises, but not one whose Ray worker dies (killed, out of memory): its future says Crashed
+and its task run stays Running on the server for ever. Ray's own retries would run the body again behind Prefect's
+back, so they are off. Here, and only here, a crashed task run is closed and its task submitted again. A worker that
+hangs, so that not even its own time limit ends the task, is taken for dead. Tasks are idempotent: a second run finds
+what the first one finished.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from http import HTTPStatus
+from typing import Any, Generic, TypeVar, cast
+from uuid import UUID
+
+import ray
+from httpx import TransportError
+from prefect import get_run_logger
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.exceptions import PrefectHTTPStatusError
+from prefect.states import Crashed
+from prefect.tasks import Task, exponential_backoff
+from prefect.utilities.collections import visit_collection
+from prefect_ray.context import remote_options
+from prefect_ray.task_runners import PrefectRayFuture
+from ray.exceptions import RayError, RayTaskError
+from tenacity import (
+    retry,
+    retry_if_exception,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_fixed,
+)
+
+from configs.errors import UserError
+from tasks.run.directory import Run
+from tasks.run.events import Kind, record
+
+T = TypeVar("T")
+INPUT_LOST = "Input lost"  # The state of a task that could not begin, because one before it lost its worker.
+RETRIES = 3
+MAX_CRASHES = 3
+PATIENCE = 600.0  # Seconds that Prefect's server may be away while a crash is told to it.
+SLACK = 300.0  # Seconds that the attempts of a task may wait for each other and for a worker, all together.
+TASK_CPUS = 0.25  # A task mostly waits for an actor; four of them share a core.
+
+
+def stage(*, name: str, run_name: str, timeout: float) -> Callable[[Callable[..., T]], Task[..., T]]:
+    """Return the decorator of a stage's task: three retries after 2, 4 and 8 s with jitter, no result cache.
+
+    A `UserError` is not retried. The tags are `rl-post` and the stage's folder, e.g. `rollout`. Prefect asks its server
+    for a concurrency slot of every tagged task run, which with SQLite may meet a locked database and then waits two
+    seconds: see the settings of the server in flows/temporary_server.py.
+
+    Args:
+        name: The task's name in Prefect.
+        run_name: Template of the run's name over the task's parameters, e.g. `rollout step {step}`.
+        timeout: Seconds that one attempt may take.
+    """
+
+    def decorate(body: Callable[..., T]) -> Task[..., T]:
+        return Task(
+            _noted(body, run_name),
+            name=name,
+            task_run_name=run_name,
+            tags=["rl-post", body.__module__.split(".")[-2]],
+            retries=RETRIES,
+            retry_delay_seconds=exponential_backoff(backoff_factor=2),
+            retry_jitter_factor=0.5,
+            retry_condition_fn=_may_pass,
+            timeout_seconds=timeout,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+        )
+
+    return decorate
+
+
+class Call(Generic[T]):
+    """A submitted task whose result survives the death of its worker, or of the worker of a task before it."""
+
+    def __init__(self, task: Task[..., T], cpus: float, parameters: dict[str, Any]) -> None:
+        self._task, self._cpus, self._parameters = task, cpus, parameters
+        self._result: T | None = None
+        self._future = self._submit(lambda call: call._future)
+
+    def result(self) -> T:
+        """Wait for the result.
+
+        Raises:
+            Exception: what the task raised in its last retry, or what killed its worker for the last time.
+        """
+        if self._result is None:
+            # The tasks before this one come first: one of them may be what crashed, and time counts from their end.
+            visit_collection(self._parameters, visit_fn=_wait_for, return_data=False)
+            self._result = self._wait_for_own()
+            self._parameters = {}  # or every step would keep all steps before it
+        return self._result
+
+    def done(self) -> bool:
+        """Tell whether the task has ended, well or not."""
+        return self._result is not None or bool(ray.wait([self._future.wrapped_future], timeout=0)[0])
+
+    def _wait_for_own(self) -> T:
+        for _ in range(MAX_CRASHES):
+            crash = self._wait()
+            if crash is None:
+                break
+            if crash.name != INPUT_LOST:
+                get_run_logger().warning("%s lost its worker: %s", self._task.name, crash.message)
+                _note(self._parameters, "worker lost", self._task.name, str(crash.message))
+            _close(self._future.task_run_id, crash)
+            self._future = self._submit(lambda call: call.result())
+        return cast(T, self._future.result())
+
+    def _wait(self) -> State | None:
+        """Wait for the end, and return the state if it is a crash.
+
+        Prefect's own `wait` takes any exception for a crash of the task, a signal that ends this flow too. Ray's `get`
+        hears Ctrl-C and no other signal until the task ends, so the wait is Python's own.
+        """
+        limit = (RETRIES + 1) * float(self._task.timeout_seconds or 0) + SLACK
+        try:
+            state = cast(State, self._future.wrapped_future.future().result(timeout=limit))
+        except RayTaskError as error:
+            # Ray fails the tasks that wait for one whose worker died with that task's error.
+            lost = isinstance(error.cause, RayError)
+            return Crashed(name=INPUT_LOST if lost else "Crashed", message=str(error))
+        except RayError as error:
+            return Crashed(message=str(error))
+        except TimeoutError:
+            ray.cancel(self._future.wrapped_future, force=True)
+            return Crashed(message=f"no end and no sign of it after {limit:g} s")
+        return state if state.is_crashed() else None
+
+    def _submit(self, resolve: "Callable[[Call[Any]], Any]") -> PrefectRayFuture[T]:
+        def exchange(value: Any) -> Any:
+            return resolve(value) if isinstance(value, Call) else value
+
+        parameters = visit_collection(self._parameters, visit_fn=exchange, return_data=True)
+        with remote_options(max_retries=0, num_cpus=self._cpus):
+            return cast(PrefectRayFuture[T], self._task.submit(**parameters))
+
+
+def submit(task: Task[..., T], *, cpus: float = TASK_CPUS, **parameters: Any) -> Call[T]:
+    """Submit a task to Ray. A parameter may be, or hold in a list, the `Call` of a task that comes before it."""
+    return Call(task, cpus, parameters)
+
+
+def _noted(body: Callable[..., T], run_name: str) -> Callable[..., T]:
+    """Return a task's body that notes each attempt that fails in the events of the run that it is for."""
+    signature = inspect.signature(body)
+
+    @wraps(body)
+    def attempt(*arguments: Any, **named: Any) -> T:
+        try:
+            return body(*arguments, **named)
+        except Exception as error:
+            parameters = signature.bind(*arguments, **named).arguments
+            _note(parameters, "task failed", run_name.format(**parameters), f"{type(error).__name__}: {error}")
+            raise
+
+    return attempt
+
+
+def _note(parameters: dict[str, Any], event: Kind, task: str, why: str) -> None:
+    run = parameters.get("run")
+    if isinstance(run, Run):
+        record(run.events, event, task=task, why=why[:1000])
+
+
+def _wait_for(value: Any) -> Any:
+    if isinstance(value, Call):
+        value.result()
+    return value
+
+
+def _may_pass(task: Task[..., Any], run: TaskRun, state: State) -> bool:
+    """Tell whether trying again can help: not where the user has to mend something."""
+    return not isinstance(state.result(raise_on_failure=False), UserError)
+
+
+def _close(task_run_id: UUID, state: State) -> None:
+    """Tell the server what the dead worker could not: its task run crashed.
+
+    A worker reports its task run by events, which the server records a moment later, or never if it died at once.
+    """
+    known = retry(retry=retry_if_exception(_is_unknown), wait=wait_fixed(1.0), stop=stop_after_attempt(5), reraise=True)
+    answered = retry(
+        retry=retry_if_exception_type(TransportError),
+        wait=wait_fixed(1.0),
+        stop=stop_after_delay(PATIENCE),
+        reraise=True,
+    )
+
+    def tell() -> None:
+        with get_client(sync_client=True) as client:
+            known(client.set_task_run_state)(task_run_id, state, force=True)
+
+    try:
+        answered(tell)()
+    except PrefectHTTPStatusError as error:
+        if not _is_unknown(error):
+            raise
+
+
+def _is_unknown(error: BaseException) -> bool:
+    return isinstance(error, PrefectHTTPStatusError) and error.response.status_code == HTTPStatus.NOT_FOUND

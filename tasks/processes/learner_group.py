@@ -1,0 +1,55 @@
+"""The learner's ranks as one: met in one process group, each with its GPU free."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tasks.cluster.devices import Accelerator, device_environment, vendor
+from tasks.processes.actors import ask, engines, offered, ranks
+from tasks.run.directory import Run
+
+MEETING_TIMEOUT = 300.0  # Seconds for the ranks to meet; a rank that waits for a lost one is ended then.
+BUSY_TIMEOUT = 1740.0  # Seconds that ranks may take to answer where an update may run.
+TIMEOUT = 300.0  # Seconds for engines to give their memory back, and to answer.
+
+
+def learner_ranks(run: Run, version: int | None = None) -> list[Any]:
+    """Return the learner's ranks, each with its GPU free, met in one process group where there are several.
+
+    Args:
+        run: The run.
+        version: All that is wanted of the ranks, if that is weights. Where they have those in memory they need no room
+            for a replay, and engines on their GPUs are left alone.
+    """
+    met = ranks(run)
+    if len(met) == 1 and not run.recipe.engine.colocated:
+        return met  # It needs nobody else. It may be busy, and is not asked whether it is.
+    patience = MEETING_TIMEOUT if version is None else BUSY_TIMEOUT
+    held = ask(met, "held", timeout=patience)
+    if any(version not in own for own in held):
+        take_turn(run, met, learner_accelerator(run))
+    if len(met) > 1:
+        groups = set(ask(met, "group", timeout=patience))
+        if len(groups) > 1 or None in groups or len(set(held)) > 1:
+            (address,) = ask(met[:1], "address", timeout=MEETING_TIMEOUT)
+            ask(met, "join", address, len(met), timeout=MEETING_TIMEOUT)
+    return met
+
+
+def take_turn(run: Run, met: Sequence[Any], accelerator: Accelerator) -> None:
+    """Have colocated engines give their memory back, and show each rank its GPU; both may be done already.
+
+    The engines' actors hold the GPUs in Ray and know which they are, on whatever node they were started last; rank r
+    is beside the GPU r of all engines. The engines must have nothing to do.
+    """
+    if not run.recipe.engine.colocated:
+        return
+    owners = engines(run)
+    ask(owners, "release", timeout=TIMEOUT)
+    devices = [device for own in ask(owners, "devices", timeout=TIMEOUT) for device in own]
+    for rank, device in zip(met, devices, strict=True):
+        ask([rank], "use_devices", device_environment([device], accelerator), timeout=TIMEOUT)
+
+
+def learner_accelerator(run: Run) -> Accelerator:
+    """Return the hardware that the learner is on."""
+    return vendor(run.recipe.accelerator_type, offered()) if run.recipe.learner.gpus else "cpu"

@@ -1,0 +1,54 @@
+"""Samples on disk: one row is one sample, in Parquet, the same columns from rollout to update."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trainer.files import whole_file
+
+Row = dict[str, Any]
+
+ROLLOUT = pa.schema(
+    [
+        ("step", pa.int32()),
+        ("group", pa.int32()),  # position of the prompt in the step
+        ("index", pa.int32()),  # position of the sample in the group
+        ("prompt_id", pa.string()),
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("response_ids", pa.list_(pa.int32())),
+        ("logprobs", pa.list_(pa.float32())),  # behaviour log-probs, one a response token
+        ("weights_versions", pa.list_(pa.int32())),  # one a response token
+        ("finish_reason", pa.string()),
+        ("seed", pa.int64()),
+        ("text", pa.string()),
+        ("question", pa.string()),
+        ("source", pa.string()),
+        ("gold", pa.string()),
+        ("metadata", pa.string()),
+    ]
+)
+SCORED = (
+    ROLLOUT.append(pa.field("reward", pa.float32()))  # null: unscorable, not part of the update
+    .append(pa.field("parts", pa.string()))  # JSON: each part of the reward
+    .append(pa.field("status", pa.string()))
+)
+
+
+def write_samples(path: Path, rows: list[Row], schema: pa.Schema) -> None:
+    """Write samples, whole or not at all."""
+    with whole_file(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary)
+
+
+def raw_accuracy(row: Row) -> float | None:
+    """Return a scored sample's accuracy before weights and shaping; None where it is not known."""
+    return json.loads(row["parts"]).get("accuracy")
+
+
+def read_samples(paths: Iterable[Path | str]) -> list[Row]:
+    """Read samples from several files, in the order given."""
+    return [row for path in paths for row in pq.read_table(path).to_pylist()]

@@ -1,0 +1,46 @@
+"""What makes a run the one that it is: the settings that decide what a step computes, and its data."""
+
+from fnmatch import fnmatch
+
+from configs.loader import flatten
+from configs.schema import Recipe
+from tasks.run.directory import Run
+from trainer.files import digest, read_json
+
+MAY_CHANGE = (
+    "steps",
+    "evaluation.every",
+    "tracking.*",
+    "archive",
+    "accelerator_type",
+    "engine.*",
+    "weight_sync.*",
+    "learner.cpus",
+    "learner.gpus",
+    "learner.ranks",
+    "learner.threads",
+    "learner.checkpoint_every",
+)
+"""Settings that don't change what a step computes, but for the rounding of sums; others would make it another run."""
+
+
+def may_change(key: str) -> bool:
+    """Tell whether a setting, by its dotted key, may differ from when the run began."""
+    return any(fnmatch(key, allowed) for allowed in MAY_CHANGE)
+
+
+def identity(run: Run) -> str:
+    """Return 16 hexadecimal digits that stand for the recipe and the dataset, and stay when a run goes on.
+
+    Settings that have their default count for nothing, so that one that a later version of this project brings makes no
+    run another.
+    """
+    defaults = flatten(Recipe(name=""))
+    settings = {key: value for key, value in flatten(run.recipe).items() if value != defaults.get(key)}
+    dataset = run.dataset
+    return digest(
+        {
+            "recipe": {key: value for key, value in settings.items() if not may_change(key)},
+            "dataset": read_json(dataset)["digest"] if dataset.exists() else None,
+        }
+    )

@@ -1,0 +1,87 @@
+"""Going on with a run: which settings may differ from those that it began with, and what of it must be whole."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from configs.errors import UserError
+from configs.loader import flatten, load_recipe
+from configs.schema import Recipe
+from tasks.run.directory import Run
+from tasks.run.events import record
+from tasks.run.identity import MAY_CHANGE, identity, may_change
+from tasks.run.ledger import committed_steps, write_recipe
+from tasks.run.verify import damaged_steps
+from trainer.files import read_json, write_json
+from trainer.state.manifest import damaged_checkpoint
+
+Changes = dict[str, list[Any]]
+"""By dotted key: the value before and the value from now on."""
+
+
+def check_resume(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]:
+    """Return the recipe to go on with, and what changes.
+
+    Raises:
+        UserError: a setting that can't change in mid-run, fewer steps than are committed, or a file that is damaged
+            and needed to bring the learner back.
+    """
+    recipe, changes = changed_recipe(run, overrides)
+    refused = [key for key in changes if not may_change(key)]
+    if refused:
+        raise UserError(
+            f"{run.id} can't go on with another {', '.join(refused)}: its committed steps would not be what the recipe "
+            f"says. Begin a new run for that. What may change: {', '.join(MAY_CHANGE)}"
+        )
+    if "steps" in changes and {recipe.optimizer.schedule, recipe.critic.schedule} != {"constant"}:
+        raise UserError(
+            f"{run.id} can't go on with another steps: its learning rates fall towards the last step, so those of the "
+            "committed steps would have been others. Begin a new run for that"
+        )
+    done = max(committed_steps(run), default=0)
+    if recipe.steps < done:
+        raise UserError(f"steps={recipe.steps} is less than the {done} steps that {run.id} has committed")
+    _check_replay(run)
+    return recipe, changes
+
+
+def go_on(run: Run, overrides: Sequence[str]) -> Run:
+    """Return the run with changed settings: stored in `recipe.yaml`, and in `run.json` what and after which step.
+
+    Raises:
+        UserError: as `check_resume`.
+    """
+    recipe, changes = check_resume(run, overrides)
+    if not changes:
+        return run
+    done = max(committed_steps(run), default=-1)
+    identity = read_json(run.record)
+    history = [*identity.get("changes", []), {"after_step": done, "changed": changes}]
+    # What changed comes first: a crash in between records it twice at worst, and never a change that is not recorded.
+    write_json(run.record, identity | {"changes": history})
+    changed = replace(run, recipe=recipe)
+    write_recipe(changed)
+    record(run.events, "changed", after_step=done, settings=changes)
+    return changed
+
+
+def changed_recipe(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]:
+    """Return the run's recipe with overrides, and where it differs from the stored one."""
+    recipe = load_recipe(str(run.recipe_file), overrides)
+    # Scales were chosen when the run began; what is stored has none left.
+    recipe = recipe.model_copy(update={"scale": run.recipe.scale})
+    before, after = flatten(run.recipe), flatten(recipe)
+    keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+    return recipe, {key: [before.get(key), after.get(key)] for key in keys}
+
+
+def _check_replay(run: Run) -> None:
+    """Refuse to go on where the learner can't be brought back: it reads the steps after its newest checkpoint."""
+    own = identity(run)
+    whole = [version for version in run.checkpoints() if not damaged_checkpoint(run.checkpoint(version), own)]
+    damaged = damaged_steps(run, after=max(whole, default=0))
+    if damaged:
+        raise UserError(
+            f"{run.id} can't go on: {damaged[0]}. Its learner would replay that step. Put the file back, or begin a "
+            f"new run; `rl-post verify {run.id}` lists all damage"
+        )

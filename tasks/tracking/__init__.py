@@ -1,0 +1,1 @@
+"""MLflow, a projection of the ledger, and where a measurement comes from."""

@@ -1,0 +1,266 @@
+"""MLflow: a projection of the ledger. One MLflow run a training run, for life.
+
+The flow projects after each commit. What could not be sent stays in the ledger and is sent with the next commit, or on
+resume, once: the run's `committed` tag tells how far MLflow is. A tracker that is down never stops training.
+"""
+
+import logging
+import math
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable, Iterable, MutableMapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from tasks.run.directory import tracking_artifacts, tracking_database
+
+# A server that is down must cost seconds, not the minutes of MLflow's default of seven retries.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+
+import mlflow
+from matplotlib.figure import Figure
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+from configs.addresses import without_user
+from configs.loader import flatten
+from tasks.run.directory import Run
+from tasks.run.ledger import Receipt, committed_steps, read_commit
+from trainer.files import read_json, write_json
+
+logger = logging.getLogger(__name__)
+logging.getLogger("mlflow").setLevel(logging.WARNING)  # It would write into the progress bar.
+COMMITTED = "rl_post.committed"
+WEIGHTS = "rl_post.weights"
+ALIAS = "candidate"
+DIGEST_LIMIT = 36  # Characters of a digest that MLflow stores.
+PARAM_LIMIT = 6000  # Characters of a parameter's value that MLflow stores.
+
+
+def tracking_uri(run: Run) -> str:
+    """Return where a run is tracked: the recipe's URI, MLFLOW_TRACKING_URI, or a sqlite file beside the runs."""
+    local = f"sqlite:///{tracking_database(run.home)}"
+    return run.recipe.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or local
+
+
+def hide_password(environment: MutableMapping[str, str]) -> None:
+    """Take user and password out of the address of an MLflow server, which MLflow prints at the end of each run.
+
+    They go from MLFLOW_TRACKING_URI to the variables that MLflow reads them from; what is set there already stays. An
+    address of a database keeps them: it is shown by nobody but this module, without them.
+    """
+    address = environment.get("MLFLOW_TRACKING_URI", "")
+    parts = urlsplit(address)
+    if parts.scheme in ("http", "https") and parts.username and parts.password:
+        environment.setdefault("MLFLOW_TRACKING_USERNAME", unquote(parts.username))
+        environment.setdefault("MLFLOW_TRACKING_PASSWORD", unquote(parts.password))
+        environment["MLFLOW_TRACKING_URI"] = without_user(address)
+
+
+def metric_name(name: str) -> str:
+    """Map a name to the letters that MLflow takes: `@` becomes `_at_`, any other stranger `_`."""
+    clean = re.sub(r"[^\w\-. /:]", "_", name.replace("@", "_at_"))
+    return "/".join(part for part in clean.split("/") if part not in ("", ".", ".."))[:250] or "_"
+
+
+def metric_points(metrics: dict[str, float], step: int, timestamp: int) -> list[Metric]:
+    """Return the points of a step. Values that are not finite are left out and counted in `non_finite_metrics`.
+
+    Two names that map to the same one keep the first; the second gets a number.
+    """
+    points: dict[str, float] = {}
+    for name, value in metrics.items():
+        key = unique = metric_name(name)
+        count = 2
+        while unique in points:
+            unique, count = f"{key}_{count}", count + 1
+        points[unique] = value
+    finite = {key: value for key, value in points.items() if math.isfinite(value)}
+    if len(finite) < len(points):
+        finite["non_finite_metrics"] = float(len(points) - len(finite))
+    return [Metric(key, value, timestamp, step) for key, value in finite.items()]
+
+
+class Tracker:
+    """The MLflow run of a training run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._client: mlflow.MlflowClient | None = None
+        self._mlflow_id = ""
+        self._monitor: SystemMetricsMonitor | None = None
+        self._waiting: list[Callable[[], object]] = []
+
+    @property
+    def location(self) -> str:
+        """Where to look: the tracking URI and the MLflow run id."""
+        return f"{without_user(tracking_uri(self._run))} run {self._mlflow_id or '(not reached)'}"
+
+    def project(self) -> None:
+        """Send what is committed and not yet in MLflow. A failure is a warning; the next call tries again."""
+        if _forgive(self._project):
+            self._waiting = [send for send in self._waiting if not _forgive(send)]
+
+    def finish(self, status: str) -> None:
+        """Send what is left and close the MLflow run as FINISHED, FAILED or KILLED."""
+        self.project()
+        if self._monitor:
+            _forgive(self._monitor.finish)
+        if self._client:
+            client = self._client
+            _forgive(lambda: client.set_terminated(self._mlflow_id, status))
+
+    def log_dataset(self, dataset: Receipt) -> None:
+        """Record the prepared dataset and its digest as the run's input."""
+
+        def send() -> None:
+            client = self._connect()
+            source = str(dataset["path"])
+            digest = dataset["digest"][:DIGEST_LIMIT]
+            sources = ", ".join(source.source for source in self._run.recipe.data.everything)
+            entry = Dataset(sources, digest, "local", f'{{"uri": "{source}"}}')
+            client.log_inputs(self._mlflow_id, [DatasetInput(entry, [])])
+
+        self._send(send)
+
+    def log_samples(self, step: int, rows: Iterable[dict[str, Any]]) -> None:
+        """Store a table of samples, one file a step. MLflow would add the rows to a file that it has already."""
+        columns = ("group", "index", "text", "gold", "reward", "status", "finish_reason", "prompt_id")
+        table = {column: [row[column] for row in rows] for column in columns}
+        name = f"samples/step-{step:06d}.json"
+
+        def send() -> None:
+            client = self._connect()
+            if name not in {file.path for file in client.list_artifacts(self._mlflow_id, "samples")}:
+                client.log_table(self._mlflow_id, table, name)
+
+        self._send(send)
+
+    def log_text(self, text: str, name: str) -> None:
+        """Store a text as a file."""
+        self._send(lambda: self._connect().log_text(self._mlflow_id, text, name))
+
+    def log_figure(self, figure: Figure, name: str) -> None:
+        """Store a picture."""
+        self._send(lambda: self._connect().log_figure(self._mlflow_id, figure, name))
+
+    def register(self, weights: Path, name: str) -> None:
+        """Store the final model and register it under `name`, once; the alias `candidate` goes to it."""
+
+        def send() -> None:
+            client = self._connect()
+            client.log_artifacts(self._mlflow_id, str(weights), "model")
+            with suppress(MlflowException):
+                client.create_registered_model(name)
+            source = f"runs:/{self._mlflow_id}/model"
+            made = client.search_model_versions(f"name = '{name}' and run_id = '{self._mlflow_id}'")
+            if not any(version.tags.get(WEIGHTS) == weights.name for version in made):
+                tags = {WEIGHTS: weights.name}
+                version = client.create_model_version(name, source, self._mlflow_id, tags=tags).version
+                client.set_registered_model_alias(name, ALIAS, version)
+
+        self._send(send)
+
+    def _send(self, send: Callable[[], object]) -> None:
+        """Send now, or with the next commit that gets through."""
+        if not _forgive(send):
+            self._waiting.append(send)
+
+    def _connect(self) -> mlflow.MlflowClient:
+        """Return the client, after making the MLflow run at the first call of the training run's life."""
+        if self._client is None:
+            hide_password(os.environ)
+            client = mlflow.MlflowClient(tracking_uri(self._run))
+            identity = self._run.tracked
+            self._mlflow_id = read_json(identity)["run_id"] if identity.exists() else ""
+            if not self._mlflow_id or not _goes_on(client, self._mlflow_id):
+                self._mlflow_id = self._create(client)
+                write_json(identity, {"run_id": self._mlflow_id})
+            for key, value in _changes(self._run).items():
+                client.set_tag(self._mlflow_id, key, value)
+            self._monitor = SystemMetricsMonitor(
+                self._mlflow_id, resume_logging=True, tracking_uri=tracking_uri(self._run)
+            )
+            self._monitor.start()
+            self._client = client
+        return self._client
+
+    def _create(self, client: mlflow.MlflowClient) -> str:
+        name = self._run.recipe.tracking.experiment
+        experiment = client.get_experiment_by_name(name)
+        # A local store would put artifacts under the current directory.
+        local = str(tracking_artifacts(self._run.home)) if tracking_uri(self._run).startswith("sqlite:") else None
+        experiment_id = experiment.experiment_id if experiment else client.create_experiment(name, local)
+        tags = {"mlflow.source.git.commit": git_commit(), "rl_post.run": self._run.id}
+        # A driver that was killed may have made it and not written it down.
+        made = client.search_runs([experiment_id], f"tags.`rl_post.run` = '{self._run.id}'")
+        run = made[0] if made else client.create_run(experiment_id, tags=tags, run_name=self._run.id)
+        run_id = run.info.run_id
+        params = [Param(key, str(value)[:PARAM_LIMIT]) for key, value in flatten(self._run.recipe).items()]
+        client.log_batch(run_id, params=params)
+        client.log_artifact(run_id, str(self._run.recipe_file))
+        return run_id
+
+    def _project(self) -> None:
+        client = self._connect()
+        tags = client.get_run(self._mlflow_id).data.tags
+        done = int(tags.get(COMMITTED, -1))
+        for step in committed_steps(self._run):
+            if step > done:
+                # With the time of the commit, a point that is sent again is the same point: MLflow keeps it once.
+                record = read_commit(self._run, step)
+                points = metric_points(record["metrics"], step, record["time"])
+                client.log_batch(self._mlflow_id, points, tags=[RunTag(COMMITTED, str(step))])
+
+
+def _goes_on(client: mlflow.MlflowClient, run_id: str) -> bool:
+    """Tell whether MLflow has a run, which then is running again. Another MLflow than before gets the whole history."""
+    try:
+        client.update_run(run_id, "RUNNING")
+    except MlflowException as error:
+        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+            raise
+        return False
+    return True
+
+
+def git_commit() -> str:
+    """Return the commit that this code was checked out at, or `unknown`."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or "unknown"
+    return "unknown"
+
+
+def provenance() -> dict[str, str]:
+    """Return where a measurement comes from: the `commit` of the code, and the `machine` in words."""
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    return {"commit": git_commit(), "machine": machine}
+
+
+def _changes(run: Run) -> dict[str, str]:
+    """Return a tag for each setting that changed in mid-run: MLflow's parameters can't change."""
+    history = read_json(run.record).get("changes", [])
+    steps: dict[str, list[str]] = {}
+    for change in history:
+        for key, (old, new) in change["changed"].items():
+            steps.setdefault(f"rl_post.changed.{key}", []).append(f"{old} → {new} after step {change['after_step']}")
+    return {key: "; ".join(values) for key, values in steps.items()}
+
+
+def _forgive(send: Callable[[], object]) -> bool:
+    """Tell whether it was sent."""
+    try:
+        send()
+        return True
+    except Exception as error:  # Whatever a tracker raises, training goes on.
+        said = without_user(str(error))
+        logger.warning("MLflow: %s: %s. Training goes on; it is sent later.", type(error).__name__, said)
+        return False

@@ -1,0 +1,53 @@
+"""Weights from a folder for a running server, which is believed only if its tensors changed as the files did."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.run.verify import damaged_weights
+from tasks.server.client import EngineClient, WeightsNotUpdated, WeightsUnchanged
+from trainer.files import sha256
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Weights that a server got from disk.
+
+    Attributes:
+        folder: Where they are.
+        checksum: The server's, of its tensors.
+    """
+
+    folder: Path
+    checksum: str
+
+
+def load(client: EngineClient, folder: Path, version: int, before: Loaded | None) -> Loaded:
+    """Have a server load weights.
+
+    Args:
+        client: The server's.
+        folder: Model folder in Hugging Face format, complete.
+        version: Of the weights.
+        before: What the server loaded last.
+
+    Raises:
+        WeightsNotUpdated: the folder is damaged, or the server can't load it; the server keeps what it has.
+        WeightsUnchanged: the server said that it loaded the weights, and did not.
+        EngineUnavailable: the server can't be reached or fails.
+    """
+    if problem := damaged_weights(folder):
+        raise WeightsNotUpdated(problem)  # a running SGLang server would die on them
+    client.update_weights(folder, version)
+    checksum = client.weights_checksum()
+    if before and checksum == before.checksum and not _same_weights(before.folder, folder):
+        raise WeightsUnchanged(
+            f"the server said that it loaded weights {version} from {folder}, but its tensors are those of "
+            f"{before.folder}"
+        )
+    return Loaded(folder, checksum)
+
+
+def _same_weights(one: Path, other: Path) -> bool:
+    """Tell whether two folders hold the same weights: an update that was skipped leaves them as they were."""
+    hashes = [[(file.name, sha256(file)) for file in sorted(folder.glob("*.safetensors"))] for folder in (one, other)]
+    return hashes[0] == hashes[1]

@@ -1,0 +1,95 @@
+"""New weights for a run's engines: from the learner's memory where the recipe says so, and from disk in any case.
+
+Disk is what an engine starts from, so it is also the way out where the way through memory fails. A version that is not
+there is written first: the learner can be brought to any version.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from tasks.processes.actors import ask
+from tasks.processes.learner_group import learner_ranks
+from tasks.run.directory import Run
+from tasks.run.events import record
+from tasks.run.ledger import policy_folder
+from tasks.server.client import Endpoint
+
+TIMEOUT = 1740.0  # Seconds that engines may take to start with some weights, or the learner to write or send them.
+
+logger = logging.getLogger(__name__)
+
+
+def sync_from_memory(run: Run, version: int, engines: Sequence[Any]) -> None:
+    """Have the learner send a weights version to the engines that run and have another one.
+
+    Where that fails, nothing is raised: `bring_up` finds out what each engine has.
+
+    Args:
+        run: The run.
+        version: The version.
+        engines: Actors.
+    """
+    reports = zip(engines, ask(engines, "reports", timeout=TIMEOUT), strict=True)
+    behind = [engine for engine, report in reports if report and report[1] != version]
+    if not behind:
+        return
+    ranks, policy = learner_ranks(run, version), policy_folder(run)
+    ask(ranks, "hold", version, policy, timeout=TIMEOUT)  # before colocated engines take memory that a replay may need
+    waiting = [endpoint for endpoint in ask(behind, "await_weights", timeout=TIMEOUT) if endpoint]
+    if not waiting:
+        return
+    shares, left = deal(run.recipe.weight_sync.via, ask(ranks, "host", timeout=TIMEOUT), waiting)
+    failures = ask(ranks, "send_weights", version, policy, shares, timeout=TIMEOUT)
+    for why in [*(f"no rank of the learner is on the node of {engine.url}" for engine in left), *failures]:
+        if why:
+            logger.warning("weights %d go to engines by disk: %s", version, why)
+            record(run.events, "weights not sent", version=version, why=why)
+
+
+def deal(via: str, hosts: Sequence[str], engines: Sequence[Endpoint]) -> tuple[list[list[Endpoint]], list[Endpoint]]:
+    """Deal engines out to the ranks that send to them: by broadcast all to the first, else to the first on their node.
+
+    Args:
+        via: `broadcast` or `tensors`.
+        hosts: Each rank's address.
+        engines: Where they are reached.
+
+    Returns:
+        For each rank its engines, and those that have no rank on their node.
+    """
+    if via == "broadcast":
+        return [list(engines), *([] for _ in hosts[1:])], []
+    shares: list[list[Endpoint]] = [[] for _ in hosts]
+    left: list[Endpoint] = []
+    for engine in engines:
+        host = urlsplit(engine.url).hostname
+        (shares[hosts.index(host)] if host in hosts else left).append(engine)
+    return shares, left
+
+
+def bring_up(run: Run, version: int, engines: Sequence[Any]) -> list[Endpoint]:
+    """Bring engines to a weights version, from disk those that don't report it; at once where all do.
+
+    Args:
+        run: The run.
+        version: The version.
+        engines: Actors.
+
+    Returns:
+        Where they are reached.
+    """
+    if run.recipe.stores_weights(version) or not _all_report(version, engines):
+        _write(run, version)
+    return ask(engines, "publish", run.weights(version), version, timeout=TIMEOUT)
+
+
+def _all_report(version: int, engines: Sequence[Any]) -> bool:
+    reports = ask(engines, "reports", timeout=TIMEOUT)
+    return all(report is not None and report[1] == version for report in reports)
+
+
+def _write(run: Run, version: int) -> None:
+    if not run.weights(version).exists():
+        ask(learner_ranks(run, version), "save_weights", version, policy_folder(run), timeout=TIMEOUT)

@@ -1,0 +1,108 @@
+"""Going on with a run: what may differ, what is recorded of it, and what must be whole."""
+
+from pathlib import Path
+
+import pytest
+
+from configs.errors import UserError
+from configs.loader import load_recipe
+from tasks.run.directory import Run
+from tasks.run.events import read_events
+from tasks.run.identity import identity
+from tasks.run.ledger import commit, create_run, open_run, run_of
+from tasks.run.resume import check_resume, go_on
+from trainer.files import read_json, write_json
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run with two committed steps."""
+    run = create_run(tmp_path, load_recipe("r1", ["steps=5", "optimizer.learning_rate=1e-6"]), flow_run="flow-1")
+    for step in range(3):
+        write_json(run.step_file(step, "batch.json"), {"scored": []})
+        commit(run, step, {})
+    return run
+
+
+def checkpoint(run: Run, version: int) -> None:
+    write_json(run.checkpoint(version) / "manifest.json", {"version": version, "run": identity(run), "sizes": {}})
+
+
+ALLOWED = ["steps=9", "evaluation.every=7", "tracking.register_as=other", "engine.count=2", "learner.threads=1",
+           "learner.checkpoint_every=3", "accelerator_type=H100"]  # fmt: skip
+
+
+@pytest.mark.parametrize("override", ALLOWED)
+def test_what_changes_no_result_may_change_and_is_kept_for_the_next_resume(run: Run, override: str) -> None:
+    key, value = override.split("=")
+    changed = go_on(run, [override])
+
+    again = open_run(run.home, run.id)
+    assert again.recipe == changed.recipe != run.recipe
+    (change,) = read_json(run.root / "run.json")["changes"]
+    assert change["after_step"] == 2
+    assert [(k, str(new)) for k, (_, new) in change["changed"].items()] == [(key, value)]
+    assert [event["event"] for event in read_events(run.events)] == ["changed"]
+
+
+def test_what_would_make_it_another_run_is_refused_with_the_list_of_what_may_change(run: Run) -> None:
+    with pytest.raises(UserError, match=r"another optimizer\.learning_rate, seed.*What may change: steps, evaluation"):
+        go_on(run, ["optimizer.learning_rate=2e-6", "seed=4", "steps=9"])
+
+    assert open_run(run.home, run.id).recipe == run.recipe
+
+
+def test_the_same_value_is_no_change(run: Run) -> None:
+    before = (run.root / "run.json").read_bytes()
+
+    assert go_on(run, ["optimizer.learning_rate=1e-6", "steps=5"]) == run
+    assert (run.root / "run.json").read_bytes() == before
+    assert read_events(run.events) == []
+
+
+def test_fewer_steps_than_are_committed_are_refused(run: Run) -> None:
+    with pytest.raises(UserError, match="steps=1 is less than the 2 steps"):
+        check_resume(run, ["steps=1"])
+
+
+def test_another_number_of_steps_is_refused_where_learning_rates_fall_towards_the_last(tmp_path: Path) -> None:
+    falling = create_run(tmp_path, load_recipe("r1", ["steps=8", "optimizer.schedule=cosine"]))
+
+    with pytest.raises(UserError, match="its learning rates fall towards the last step"):
+        check_resume(falling, ["steps=9"])
+
+
+def test_a_misspelt_setting_is_named(run: Run) -> None:
+    with pytest.raises(UserError, match=r"did you mean steps\?"):
+        check_resume(run, ["stepz=9"])
+
+
+def test_a_damaged_step_that_must_be_replayed_is_named_before_anything_starts(run: Run) -> None:
+    checkpoint(run, 1)
+    run.step_file(2, "batch.json").write_text("{")
+
+    with pytest.raises(UserError, match=r"steps/000002/batch\.json is damaged.*rl-post verify"):
+        check_resume(run, [])
+
+
+def test_a_damaged_step_before_the_last_whole_checkpoint_is_not_needed(run: Run) -> None:
+    checkpoint(run, 1)
+    run.step_file(1, "batch.json").write_text("{")
+
+    check_resume(run, [])
+
+
+def test_a_damaged_checkpoint_counts_for_nothing(run: Run) -> None:
+    checkpoint(run, 1)
+    (run.checkpoint(1) / "manifest.json").write_text("{")
+    run.step_file(1, "batch.json").write_text("{")
+
+    with pytest.raises(UserError, match=r"steps/000001/batch\.json is damaged"):
+        check_resume(run, [])
+
+
+def test_a_flow_run_that_is_run_again_finds_the_run_that_it_began(run: Run) -> None:
+    create_run(run.home, load_recipe("r1"), flow_run="flow-2")
+
+    assert run_of(run.home, "flow-1") == run
+    assert run_of(run.home, "flow-3") is None

@@ -1,0 +1,194 @@
+"""The engine's client against a server that fails in all the ways seen in the field."""
+
+import json
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tasks.server import client as client_module
+from tasks.server.client import (
+    ATTEMPTS,
+    Endpoint,
+    EngineClient,
+    EngineRefused,
+    EngineUnavailable,
+    WeightsNotUpdated,
+)
+
+Answer = tuple[int, Any]  # status and JSON body; status 0: no answer until the client gives up
+GENERATE, UPDATE, INFO = "/generate", "/update_weights_from_disk", "/model_info"
+
+
+class FakeServer:
+    """Answers each path from a list, the last one for ever, and remembers what it was asked."""
+
+    url = ""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, list[Answer]] = {}
+        self.requests: list[tuple[str, Any]] = []
+        self.keys: set[str | None] = set()
+
+    def answer(self, path: str) -> Answer:
+        answers = self.answers[path]
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    def asked(self, path: str) -> int:
+        return [asked for asked, _ in self.requests].count(path)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    fake = FakeServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            fake.requests.append((self.path, json.loads(body) if body else None))
+            fake.keys.add(self.headers["Authorization"])
+            status, answer = fake.answer(self.path)
+            if status == 0:
+                time.sleep(1)
+                return
+            content = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    fake.url = f"http://127.0.0.1:{http.server_port}"
+    thread = Thread(target=http.serve_forever, args=(0.01,))
+    thread.start()
+    yield fake
+    http.shutdown()
+    http.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def client(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> EngineClient:
+    monkeypatch.setattr(client_module, "FIRST_WAIT", 0.001)
+    return EngineClient(Endpoint(server.url, "secret", timeout=0.3))
+
+
+def sample(ids: list[int], logprobs: list[float], reason: str = "stop", version: int = 3) -> dict[str, Any]:
+    return {
+        "output_ids": ids,
+        "meta_info": {
+            "finish_reason": {"type": reason},
+            "weight_version": str(version),
+            "completion_tokens": len(ids),
+            "output_token_logprobs": [[lp, id_, None] for lp, id_ in zip(logprobs, ids, strict=False)],
+        },
+    }
+
+
+def test_all_prompts_go_in_one_request_with_a_seed_each(server: FakeServer, client: EngineClient):
+    server.answers = {GENERATE: [(200, [sample([1, 2], [-0.5, -0.7]), sample([4], [-0.1], "length")])]}
+    responses = client.generate([[9, 8], [7]], seeds=[11, 12], temperature=0.7, max_tokens=5)
+
+    ((_, body),) = server.requests
+    assert body["input_ids"] == [[9, 8], [7]]
+    assert [params["sampling_seed"] for params in body["sampling_params"]] == [11, 12]
+    assert all(params["temperature"] == 0.7 and params["max_new_tokens"] == 5 for params in body["sampling_params"])
+    assert [response.ids for response in responses] == [[1, 2], [4]]
+    assert [response.logprobs for response in responses] == [[-0.5, -0.7], [-0.1]]
+    assert [response.finish_reason for response in responses] == ["stop", "length"]
+    assert {response.weights_version for response in responses} == {3}
+
+
+def test_the_key_goes_with_every_request_and_not_into_reprs(server: FakeServer, client: EngineClient):
+    server.answers = {INFO: [(200, {"weight_version": "3"})]}
+    client.weights_version()
+    assert server.keys == {"Bearer secret"}
+    assert "secret" not in repr(Endpoint("http://x", "secret"))
+
+
+def test_ids_and_log_probs_of_unequal_length_are_an_error_that_names_both(server: FakeServer, client: EngineClient):
+    server.answers = {GENERATE: [(200, [sample([1, 2, 3], [-0.5, -0.7])])]}
+    with pytest.raises(EngineRefused, match="3 response tokens came with 2 log-probs"):
+        client.generate([[9]], [1], 1.0, 5)
+
+
+def test_a_missing_response_is_an_error_that_names_both_counts(server: FakeServer, client: EngineClient):
+    server.answers = {GENERATE: [(200, [sample([1], [-0.5])])]}
+    with pytest.raises(EngineRefused, match="1 responses to 2 prompts"):
+        client.generate([[9], [9]], [1, 2], 1.0, 5)
+
+
+def test_an_aborted_sample_is_told_from_a_finished_one(server: FakeServer, client: EngineClient):
+    never_begun = {"meta_info": {"finish_reason": {"type": "abort"}, "completion_tokens": 0, "weight_version": "3"}}
+    server.answers = {GENERATE: [(200, [sample([1], [-0.5], "abort"), never_begun])]}
+
+    responses = client.generate([[9], [9]], [1, 2], 1.0, [5, 6], ids=["a", "b"])
+
+    assert [(response.ids, response.finish_reason) for response in responses] == [([1], "abort"), ([], "abort")]
+    ((_, body),) = server.requests
+    assert body["rid"] == ["a", "b"]
+    assert [params["max_new_tokens"] for params in body["sampling_params"]] == [5, 6]
+
+
+@pytest.mark.parametrize("failure", [(0, None), (503, {"error": "busy"})], ids=["timeout", "503"])
+def test_one_failure_is_retried_and_the_sample_appears_once(server: FakeServer, client: EngineClient, failure: Answer):
+    server.answers = {GENERATE: [failure, (200, [sample([1], [-0.5])])]}
+    assert [response.ids for response in client.generate([[9]], [1], 1.0, 5)] == [[1]]
+    assert client.retries == 1
+
+
+def test_a_permanent_server_error_ends_in_a_named_error_after_bounded_retries(server: FakeServer, client: EngineClient):
+    server.answers = {GENERATE: [(503, {"error": "busy"})]}
+    with pytest.raises(EngineUnavailable, match=r"503.*busy"):
+        client.generate([[9]], [1], 1.0, 5)
+    assert server.asked(GENERATE) == ATTEMPTS
+
+
+def test_a_server_that_never_answers_ends_in_a_named_error(server: FakeServer, client: EngineClient):
+    server.answers = {UPDATE: [(0, None)]}
+    with pytest.raises(EngineUnavailable, match="ReadTimeout"):
+        client.update_weights(Path("/weights/5"), 5)
+    assert server.asked(UPDATE) == ATTEMPTS
+
+
+def test_a_closed_port_ends_in_a_named_error(client: EngineClient, server: FakeServer):
+    gone = EngineClient(Endpoint("http://127.0.0.1:9", "secret", timeout=0.3))
+    with pytest.raises(EngineUnavailable, match="ConnectError"):
+        gone.weights_version()
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_a_refusal_is_not_retried(server: FakeServer, client: EngineClient, status: int):
+    server.answers = {GENERATE: [(status, {"error": {"message": "too long"}})]}
+    with pytest.raises(EngineRefused, match=f"{status}.*too long"):
+        client.generate([[9]], [1], 1.0, 5)
+    assert server.asked(GENERATE) == 1
+
+
+def test_an_update_names_the_folder_and_the_version(server: FakeServer, client: EngineClient):
+    server.answers = {UPDATE: [(200, {"success": True})], INFO: [(200, {"weight_version": "5"})]}
+    client.update_weights(Path("/weights/5"), 5)
+    path, body = server.requests[0]
+    assert (path, body["model_path"], body["weight_version"]) == (UPDATE, "/weights/5", "5")
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_update_whose_body_says_failure_is_an_error(server: FakeServer, client: EngineClient, status: int):
+    server.answers = {UPDATE: [(status, {"success": False, "message": "no such tensor"})]}
+    with pytest.raises(WeightsNotUpdated, match=r"weights 5 from /weights/5.*no such tensor"):
+        client.update_weights(Path("/weights/5"), 5)
+
+
+def test_an_update_after_which_the_old_version_is_reported_is_an_error(server: FakeServer, client: EngineClient):
+    server.answers = {UPDATE: [(200, {"success": True})], INFO: [(200, {"weight_version": "4"})]}
+    with pytest.raises(WeightsNotUpdated, match="reports version 4"):
+        client.update_weights(Path("/weights/5"), 5)

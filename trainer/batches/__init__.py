@@ -1,0 +1,1 @@
+"""How samples become packed rows of tokens, micro-batches and minibatches, and attention over packed rows."""

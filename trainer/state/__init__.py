@@ -1,0 +1,1 @@
+"""What of the learner outlives an update: checkpoints, older versions, and weights on their way out."""
