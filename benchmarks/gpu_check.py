@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from tasks.cluster.machines import GPUS, gpu_kind
+from tasks.cluster.machines import GPUS, gpu_of
 from trainer.batches.attention import attend, packing_of
 from trainer.batches.collation import collate
 from trainer.batches.packing import PromptResponse, Row, pack
@@ -210,10 +210,10 @@ def utilisation(work: Work) -> Numbers:
     if work.device != "cuda":
         raise NotHere("no GPU, and no data sheet for this CPU")
     name = torch.cuda.get_device_name()
-    kind = gpu_kind(name)
-    if kind is None:
+    gpu = gpu_of(name)
+    if gpu is None:
         raise NotHere(f"the peak of {name} is not known; known are {', '.join(GPUS)}")
-    return {"share of the peak in bfloat16": speed(work)["TFLOP/s"] * 1e12 / GPUS[kind].peak}
+    return {"share of the peak in bfloat16": speed(work)["TFLOP/s"] * 1e12 / gpu.peak}
 
 
 CHECKS: dict[str, Callable[[Work], Numbers]] = {

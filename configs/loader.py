@@ -18,6 +18,12 @@ from configs.errors import UserError
 from configs.schema import Recipe
 
 RECIPES = Path(__file__).parent
+MOVED = {
+    "engine.start_timeout": "timeouts.engine_start",
+    "engine.request_timeout": "timeouts.request",
+    "engine.hang_timeout": "timeouts.hang",
+}
+"""Settings of stored recipes that are elsewhere since."""
 Tree = dict[str, Any]
 
 
@@ -51,7 +57,12 @@ def read_recipe(path: Path) -> Recipe:
     """
     if not path.is_file():
         raise UserError(f"{path} is missing")
-    return _validated(_read(path), path)
+    tree = _read(path)
+    for old, new in MOVED.items():
+        section, _, key = old.partition(".")
+        if key in tree.get(section, {}):
+            tree = _put(tree, new.split("."), tree[section].pop(key))
+    return _validated(tree, path)
 
 
 def find_recipe(name: str) -> Path:
@@ -154,7 +165,8 @@ def _explain(error: ValidationError, path: Path) -> str:
         key = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
             known = _keys_at(problem["loc"][:-1])
-            lines.append(f"unknown key {key}{_nearest(str(problem['loc'][-1]), known)}")
+            moved = f"; it is now {MOVED[key]}" if key in MOVED else _nearest(str(problem["loc"][-1]), known)
+            lines.append(f"unknown key {key}{moved}")
         else:
             given = "" if isinstance(problem["input"], dict) else f" (given: {problem['input']!r})"
             message = problem["msg"].removeprefix("Value error, ")

@@ -13,6 +13,7 @@ from configs.data import ColdStart, Data
 from configs.learner import Descent, Learner, Optimizer
 from configs.reward import Reward
 from configs.section import Positive, Section, Share
+from configs.timeouts import Timeouts
 
 
 class Model(Section):
@@ -70,13 +71,6 @@ class Engine(Section):
     threads: Positive = Field(default=2, description="OpenMP threads of each engine on a CPU.")
     max_total_tokens: Positive = Field(default=16384, description="Tokens that the KV cache holds on a CPU.")
     memory_fraction: Share = Field(default=0.6, description="Share of GPU memory for weights and KV cache.")
-    start_timeout: float = Field(default=300.0, gt=0, description="Seconds until a server must answer.")
-    request_timeout: float = Field(default=600.0, gt=0, description="Seconds until a request must be answered.")
-    hang_timeout: float = Field(
-        default=120.0,
-        ge=4.0,
-        description="Seconds without a sign of life, while it loads weights too, until a server is ended and replaced.",
-    )
     deterministic: bool = Field(
         default=True, description="Honour each sample's seed and make results independent of what else is in the batch."
     )
@@ -161,6 +155,7 @@ class Recipe(Section):
     weight_sync: WeightSync = WeightSync()
     evaluation: Evaluation = Evaluation()
     tracking: Tracking = Tracking()
+    timeouts: Timeouts = Timeouts()
 
     @model_validator(mode="after")
     def can_share_gpus(self) -> "Recipe":

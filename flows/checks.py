@@ -12,9 +12,8 @@ from configs.errors import UserError
 from configs.loader import load_recipe
 from configs.schema import Recipe
 from tasks.archive.store import opened
-from tasks.cluster.devices import visible_devices
-from tasks.cluster.machines import GPUS, Cluster, gpu_kind, parse_cluster
 from tasks.dataset.sources import check
+from tasks.processes.machine import check_devices, local_gpus
 from tasks.run.directory import home
 from tasks.run.lock import check_free
 from tasks.run.resume import check_resume
@@ -35,43 +34,9 @@ def check_before_start(name: str, overrides: Sequence[str], resume: str | None) 
     _check_writable(home())
     if recipe.archive:
         check_store(recipe.archive)
-    _check_prefect_server()
+    _check_prefect_server(recipe)
     if importlib.util.find_spec("sglang") is None:
         raise UserError("SGLang is not installed in this environment: run `make setup`")
-
-
-def local_gpus() -> int:
-    """Return the number of GPUs of this machine, NVIDIA or AMD."""
-    import torch
-
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-def check_devices() -> None:
-    """Refuse contradicting variables of visible GPUs, where PyTorch was built for GPUs."""
-    import torch
-
-    visible_devices(os.environ, "amd" if torch.version.hip else "nvidia" if torch.version.cuda else "cpu")
-
-
-def local_cluster() -> Cluster:
-    """Return this machine.
-
-    Raises:
-        UserError: it has GPUs of a kind that is not known here.
-    """
-    import torch
-
-    count = local_gpus()
-    if not count:
-        return parse_cluster("cpu")
-    name = torch.cuda.get_device_name()
-    kind = gpu_kind(name)
-    if kind is None:
-        raise UserError(
-            f"this machine's {name} is not one of {', '.join(GPUS)}; name one of about its size by --cluster"
-        )
-    return Cluster(1, count, kind)
 
 
 def _resumed(name: str, overrides: Sequence[str]) -> Recipe:
@@ -93,7 +58,7 @@ def _check_writable(directory: Path) -> None:
         ) from None
 
 
-def _check_prefect_server() -> None:
+def _check_prefect_server(recipe: Recipe) -> None:
     """Refuse a configured Prefect server that doesn't answer; with none configured, a temporary one is started."""
     from prefect.settings import get_current_settings
 
@@ -105,7 +70,7 @@ def _check_prefect_server() -> None:
         )
     if url:
         try:
-            httpx.get(f"{url}/health", timeout=10.0).raise_for_status()
+            httpx.get(f"{url}/health", timeout=recipe.timeouts.connect).raise_for_status()
         except httpx.HTTPError as error:
             raise UserError(
                 f"the Prefect server at {url} does not answer ({error}). Start it (`make up`), or forget it "

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from configs.errors import UserError
+from tasks.processes.machine import local_cluster
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="RL post-training of language models as a workflow.")
 console = Console()
@@ -92,15 +93,14 @@ def verify(name: Run) -> None:
 def plan(recipe: Recipe = "r1", overrides: Overrides = None, cluster: Cluster = None) -> None:
     """Print the resolved recipe and what would start where; start nothing. Exit code 1 if it does not fit."""
     from configs.loader import load_recipe
-    from flows.checks import local_cluster
     from flows.plan import launch_plan, show
     from tasks.cluster.machines import parse_cluster
 
     machines = parse_cluster(cluster) if cluster else local_cluster()
-    resolved = load_recipe(recipe, overrides or [], machines.nodes * machines.gpus)
+    resolved = load_recipe(recipe, overrides or [], machines.gpus)
     found = launch_plan(resolved, machines)
     show(resolved, found, console)
-    if found.problems:
+    if found.capacity.problems:
         raise typer.Exit(1)
 
 

@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from configs.loader import load_recipe
-from flows.checks import local_gpus
 from tasks.dataset.prepare import prepare_in
 from tasks.dataset.report import markdown
 from tasks.dataset.store import LEFT_OUT, read_report
+from tasks.processes.machine import local_gpus
 from tasks.run.directory import home
 
 

@@ -6,17 +6,19 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psutil
 
 from configs.errors import UserError
-from flows.checks import check_devices
+from configs.loader import load_recipe
+from tasks.cluster.capacity import GIB, capacity
+from tasks.processes.machine import check_devices, this_node
 from tasks.run.directory import home
+from trainer.model.shape import model_shape
 
 PACKAGES = ("prefect", "prefect-ray", "ray", "torch", "sglang", "transformers", "datasets", "mlflow")
-MEMORY = 8 * 2**30  # Bytes: Prefect, Ray, MLflow, an SGLang server and a tiny learner together.
-DISK = 5 * 2**30
+DISK = 5 * GIB
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,15 @@ def _cluster() -> Iterator[Finding]:
 
 def _resources() -> Iterator[Finding]:
     memory = psutil.virtual_memory().available
-    yield Finding("memory", f"{memory / 2**30:.1f} GiB free", memory >= MEMORY, f"free {MEMORY / 2**30:.0f} GiB")
-    yield Finding("CPUs", str(os.cpu_count()), (os.cpu_count() or 1) >= 2, "2 are the least for a bearable speed")
+    free = replace(this_node(), memory=memory)
+    problems = capacity(load_recipe("r1"), [free], None, model_shape("tiny")).problems
+    yield Finding(
+        "memory and CPUs", f"{memory / GIB:.1f} GiB free, {free.cpus:g} CPUs", not problems, "; ".join(problems)
+    )
+    yield Finding("speed", f"{free.cpus:g} CPUs", free.cpus >= 2, "2 are the least for a bearable speed")
     place = next(path for path in (home(), *home().parents) if path.exists())
     disk = shutil.disk_usage(place).free
-    yield Finding("disk", f"{disk / 2**30:.0f} GiB free at {place}", disk >= DISK, f"free {DISK / 2**30:.0f} GiB")
+    yield Finding("disk", f"{disk / GIB:.0f} GiB free at {place}", disk >= DISK, f"free {DISK / GIB:.0f} GiB")
     writable = os.access(place, os.W_OK)
     remedy = "set RL_POST_HOME to a writable directory"
     yield Finding("run directory", str(home()), writable, remedy)

@@ -23,7 +23,8 @@ from tasks.engine.task import engine_actors, start_engines
 from tasks.evaluate.task import evaluate
 from tasks.orchestrator.dispatch import Call, submit
 from tasks.orchestrator.task_runner import ray_task_runner
-from tasks.processes.actors import actors, check_fit, needed, offered
+from tasks.processes.actors import actors
+from tasks.processes.nodes import check_fits, offered
 from tasks.processes.preflight import check_nodes
 from tasks.processes.reservation import reserved
 from tasks.reward.dynamic_sampling import another_round
@@ -58,7 +59,7 @@ def _train(run: Run, lock: Lock) -> dict[str, Any]:
         told(run),
         Projections(run) as projections,
         reserved(run.recipe) as seats,
-        actors(run.id, engine_actors(run) | learner_actors(run), seats),
+        actors(run, engine_actors(run) | learner_actors(run), seats),
     ):
         dataset = submit(prepare_dataset, run=run)
         policy = submit(cold_start, run=run, dataset=dataset)
@@ -124,7 +125,7 @@ def _open(recipe: str, overrides: list[str], resume: str | None) -> Run:
         wanted, _ = changed_recipe(begun, overrides if resume else [])
     else:
         wanted = load_recipe(recipe, overrides, gpus=int(offered().get("GPU", 0)))
-    check_fit(needed(wanted), offered())
+    check_fits(wanted)
     check_nodes(wanted)
     return begun or create_run(home(), wanted, flow_run.id)
 

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from configs.errors import UserError
+from tasks.cluster.limits import duration
 from tasks.run.directory import Run, runs_in
 from tasks.run.events import read_events
 from tasks.run.ledger import BEST_BY, best_version, committed_steps, open_run, read_commit, read_record
-from tasks.run.lock import STALE, describe, lives_here, read_owner
+from tasks.run.lock import describe, lives_here, read_owner
 
 SHOWN = {
     "reward": "reward/mean",
@@ -81,7 +82,7 @@ def state(run: Run) -> str:
         here = lives_here(owner)
         # A driver on another machine: a glance at the clock must do for a list; taking the lock does not rely on it.
         with suppress(FileNotFoundError):  # It was given back just now.
-            if here or (here is None and time.time() - (run.lock).stat().st_mtime < STALE):
+            if here or (here is None and time.time() - (run.lock).stat().st_mtime < run.recipe.timeouts.silence):
                 return "running"
     if max(committed_steps(run), default=-1) >= run.recipe.steps:
         return "finished"
@@ -133,14 +134,6 @@ def tell(run: Run, console: Console) -> None:
     console.print(table)
     for event in read_events(run.events):
         console.print(_told(event), highlight=False, markup=False, soft_wrap=True)
-
-
-def duration(seconds: float) -> str:
-    """Return a length of time in its largest unit."""
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _kept(run: Run) -> str:

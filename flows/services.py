@@ -19,6 +19,7 @@ import yaml
 from rich.console import Console
 
 from configs.errors import UserError
+from configs.timeouts import Timeouts
 from flows.health import wait_until_healthy
 from flows.orphans import close_orphans
 from flows.temporary_server import SERVER_ENVIRONMENT
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 POOL = "rl-post-local"
 HOST = "127.0.0.1"
 PREFECT_PORT, MLFLOW_PORT = 4200, 5000
-STOP_TIMEOUT = 20.0
+TIMEOUTS = Timeouts()
 PREFECT_TOML = Path("prefect.toml")
 
 
@@ -140,13 +141,13 @@ def _end(pid: int, created: float) -> None:
     family = [process, *process.children(recursive=True)]
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGTERM)
-    _, alive = psutil.wait_procs(family, timeout=STOP_TIMEOUT)
+    _, alive = psutil.wait_procs(family, timeout=TIMEOUTS.stop)
     # MLflow's server starts helpers again that end before it does: these are of the group, but not of the family.
     survivors = {*alive, *_group(pid)}
     for survivor in survivors:
         with suppress(psutil.NoSuchProcess):
             survivor.kill()
-    psutil.wait_procs(survivors, timeout=STOP_TIMEOUT)
+    psutil.wait_procs(survivors, timeout=TIMEOUTS.stop)
 
 
 def _group(number: int) -> Iterator[psutil.Process]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
+from configs.timeouts import Timeouts
 from flows.health import wait_until_healthy
 from tasks.processes import guard
 from tasks.processes.network import LOOPBACK, reserved_port
@@ -38,7 +39,7 @@ def prefect_server() -> Iterator[None]:
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with reserved_port() as port, log_path.open("wb") as log:
         server = ["-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
-        guarded = guard.start([sys.executable, *server], SERVER_ENVIRONMENT, log)
+        guarded = guard.start([sys.executable, *server], SERVER_ENVIRONMENT, log, Timeouts().grace)
         try:
             url = f"http://{LOOPBACK}:{port}/api"
             wait_until_healthy("the temporary Prefect server", f"{url}/health", guarded, log_path)

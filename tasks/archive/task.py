@@ -11,7 +11,7 @@ from tasks.run.ledger import Receipt
 logger = logging.getLogger(__name__)
 
 
-@stage(name="archive run", run_name="archive run", timeout=3600)
+@stage(name="archive run", run_name="archive run", limit=lambda limits: limits.archive)
 def archive_run(run: Run) -> Receipt:
     """Bring the run's copy up to the last committed step; see `tasks.archive.store.copy_run`."""
     assert run.recipe.archive

@@ -20,9 +20,15 @@ LINEAR_LAYERS = 7
 
 @dataclass(frozen=True)
 class Demand:
-    """Bytes on one GPU by what they are for."""
+    """Bytes of one GPU, or of a node's own memory.
+
+    Attributes:
+        parts: by what they are for.
+        loading: of a rank's GPU for a moment, while it loads; 0 where nothing is said of it.
+    """
 
     parts: dict[str, int]
+    loading: int = 0
 
     @property
     def total(self) -> int:
@@ -47,7 +53,7 @@ def cached_tokens(recipe: Recipe, shape: ModelShape, gpu_memory: int) -> int:
 def cache_bytes_per_token(recipe: Recipe, shape: ModelShape) -> int:
     """Return what a token takes of the KV cache on each GPU of an engine."""
     bytes_each = _bytes_each(recipe)
-    return shape.cache_values * bytes_each // min(recipe.engine.gpus, shape.cache_heads)
+    return shape.cache_values * bytes_each // min(max(recipe.engine.gpus, 1), shape.cache_heads)
 
 
 def learner_demand(recipe: Recipe, shape: ModelShape) -> Demand:
@@ -80,7 +86,10 @@ def learner_demand(recipe: Recipe, shape: ModelShape) -> Demand:
         parts["teacher"] = share  # as if it were as large as the policy
     if algorithm.needs_values:
         parts["critic"] = 4 * share
-    return Demand(parts)
+    # Each model is loaded whole, and then sharded; those that come after the policy find the policy there.
+    more = {"reference", "teacher", "critic"} & parts.keys()
+    resident = share + 2 * trained if more else 0
+    return Demand(parts, loading=shape.parameters * FP32 + resident + RUNTIME)
 
 
 def shared_demand(recipe: Recipe, shape: ModelShape, gpu_memory: int) -> dict[str, Demand]:
@@ -109,9 +118,29 @@ def _bytes_each(recipe: Recipe) -> int:
     return BF16 if recipe.model.dtype == "bfloat16" else FP32
 
 
-def publication_demand(shape: ModelShape) -> int:
-    """Return the host memory of the learner's first rank while it writes weights: the whole model in float32."""
-    return shape.parameters * FP32
+def engine_host_demand(recipe: Recipe, shape: ModelShape) -> Demand:
+    """Return what an engine takes of its node's memory: on a CPU its weights, twice while it loads new ones, and cache.
+
+    Weights on their way to a GPU are mapped from their files, which the system may let go.
+    """
+    if recipe.engine.gpus:
+        return Demand({})
+    weights, tokens = shape.parameters * _bytes_each(recipe), recipe.engine.max_total_tokens
+    return Demand({"weights": 2 * weights, "KV cache": tokens * shape.cache_values * _bytes_each(recipe)})
+
+
+def learner_host_demand(recipe: Recipe, shape: ModelShape) -> Demand:
+    """Return what a rank takes of its node's memory.
+
+    On a CPU that is what it would keep on a GPU. With a GPU it is the whole model in float32, which a rank loads before
+    it shards it, and which the first one gathers to write it. Versions that engines may lag behind are on the host.
+    """
+    kept = {"older versions": kept_demand(recipe, shape)} if recipe.versions_kept else {}
+    if recipe.learner.gpus:
+        return Demand({"whole model": shape.parameters * FP32, **kept})
+    passing = {"gathered layers", "activations", "logits", "runtime"}
+    parts = {name: size for name, size in learner_demand(recipe, shape).parts.items() if name not in passing}
+    return Demand(parts | kept)
 
 
 def kept_demand(recipe: Recipe, shape: ModelShape) -> int:

@@ -13,7 +13,6 @@ from typing import Literal
 
 from configs.errors import UserError
 from configs.schema import Recipe
-from tasks.cluster.machines import Cluster
 
 Kind = Literal["engine", "learner"]
 
@@ -24,11 +23,18 @@ def actor_name(kind: Kind, index: int) -> str:
 
 
 @dataclass(frozen=True)
-class Room:
-    """What a node has for engines and ranks."""
+class Node:
+    """What a node has for engines and ranks; infinite is what is not known of one that is not here.
+
+    Attributes:
+        cpus: CPUs.
+        gpus: GPUs of the run's type.
+        memory: bytes.
+    """
 
     cpus: float
     gpus: int
+    memory: float = inf
 
 
 @dataclass(frozen=True)
@@ -80,12 +86,7 @@ class _Wanted:
     gpus: int
 
 
-def rooms_of(cluster: Cluster) -> list[Room]:
-    """Return the nodes of a cluster that need not be there; how many CPUs they have is left open."""
-    return [Room(inf, cluster.gpus)] * cluster.nodes
-
-
-def place(recipe: Recipe, rooms: Sequence[Room]) -> Layout:
+def place(recipe: Recipe, nodes: Sequence[Node]) -> Layout:
     """Give every engine and rank, in their order, the first node with room for it, and GPUs there.
 
     An engine is on one node. What is left of a node that is too small for a further engine, the ranks may use.
@@ -95,7 +96,7 @@ def place(recipe: Recipe, rooms: Sequence[Room]) -> Layout:
     """
     placed: list[Placed] = []
     bundles: list[Bundle] = []
-    spots = _first_fit(recipe, rooms)
+    spots = _first_fit(recipe, nodes)
     for (kind, _), group in groupby(spots, key=lambda spot: _bundle_key(*spot)):
         members = list(group)
         node = members[0][1]
@@ -118,16 +119,16 @@ def _wanted(recipe: Recipe) -> list[_Wanted]:
     return engines + ranks
 
 
-def _first_fit(recipe: Recipe, rooms: Sequence[Room]) -> list[tuple[_Wanted, int, tuple[int, ...]]]:
+def _first_fit(recipe: Recipe, nodes: Sequence[Node]) -> list[tuple[_Wanted, int, tuple[int, ...]]]:
     """Return what is wanted, each with its node and its GPUs there."""
-    cpus = [room.cpus for room in rooms]
-    devices = [tuple(range(room.gpus)) for room in rooms]
+    cpus = [node.cpus for node in nodes]
+    devices = [tuple(range(node.gpus)) for node in nodes]
     spots = []
     for wanted in _wanted(recipe):
-        fitting = (n for n in range(len(rooms)) if cpus[n] >= wanted.cpus and len(devices[n]) >= wanted.gpus)
+        fitting = (n for n in range(len(nodes)) if cpus[n] >= wanted.cpus and len(devices[n]) >= wanted.gpus)
         node = next(fitting, None)
         if node is None:
-            raise UserError(_too_small(recipe, rooms, wanted))
+            raise UserError(_too_small(recipe, nodes, wanted))
         cpus[node] -= wanted.cpus
         spots.append((wanted, node, devices[node][: wanted.gpus]))
         devices[node] = devices[node][wanted.gpus :]
@@ -139,8 +140,8 @@ def _bundle_key(wanted: _Wanted, node: int, _devices: tuple[int, ...]) -> tuple[
     return wanted.kind, wanted.index if wanted.kind == "engine" else node
 
 
-def _too_small(recipe: Recipe, rooms: Sequence[Room], first: _Wanted) -> str:
-    largest = max((room.gpus for room in rooms), default=0)
+def _too_small(recipe: Recipe, nodes: Sequence[Node], first: _Wanted) -> str:
+    largest = max((node.gpus for node in nodes), default=0)
     if recipe.engine.gpus > largest:
         return (
             f"engine.gpus is {recipe.engine.gpus}, but a node has {largest}: an engine can't span nodes. "
@@ -148,10 +149,10 @@ def _too_small(recipe: Recipe, rooms: Sequence[Room], first: _Wanted) -> str:
         )
     everything = _wanted(recipe)
     needs = _amount(sum(wanted.cpus for wanted in everything), sum(wanted.gpus for wanted in everything))
-    has = _amount(sum(room.cpus for room in rooms), sum(room.gpus for room in rooms))
+    has = _amount(sum(node.cpus for node in nodes), sum(node.gpus for node in nodes))
     return (
         f"there is no place left for {first.kind}-{first.index}, which asks for {_amount(first.cpus, first.gpus)} on "
-        f"one node: engines and learner ranks need {needs}, the cluster has {has} on {len(rooms)} nodes. "
+        f"one node: engines and learner ranks need {needs}, the cluster has {has} on {len(nodes)} nodes. "
         "Lower engine.count or learner.ranks, or add nodes"
     )
 

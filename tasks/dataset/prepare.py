@@ -16,7 +16,7 @@ from tasks.dataset.report import build_report
 from tasks.dataset.sources import Pool, choose, count_reasons, read
 from tasks.dataset.store import Prompt, Receipt
 from tasks.records.question import Finding, Question
-from tasks.reward.scorer import Scorer, identity
+from tasks.reward.scorer import Scorer, gold_statuses
 from tasks.run.directory import datasets_in, models_in
 from trainer.model.pretrained import materialise
 
@@ -97,8 +97,8 @@ def _check_golds(recipe: Recipe, questions: Sequence[Question]) -> tuple[list[Qu
     A question without a gold can't be checked and is kept.
     """
     known = [question for question in questions if question.gold]
-    with Scorer(recipe.reward, recipe.data.rewards) as scorer:
-        statuses = identity(scorer, known)
+    with Scorer(recipe.reward, recipe.data.rewards, recipe.timeouts.answer) as scorer:
+        statuses = gold_statuses(scorer, known)
     refused = {
         question: Finding.of(question, "own gold not right", f"{status}, gold `{question.gold}`: {question.text}")
         for question, status in zip(known, statuses, strict=True)

@@ -8,7 +8,7 @@ from tasks.run.directory import Run
 from tasks.run.ledger import Receipt, once
 
 
-@stage(name="prepare dataset", run_name="prepare dataset", timeout=3600)
+@stage(name="prepare dataset", run_name="prepare dataset", limit=lambda limits: limits.dataset)
 def prepare_dataset(run: Run) -> Receipt:
     """Fetch or build the model and prepare the prompts with its tokenizer.
 

@@ -14,6 +14,7 @@ import yaml
 
 from configs.schema import Recipe
 from tasks.cluster.devices import Accelerator, visible_devices
+from tasks.cluster.limits import limits
 from tasks.engine.watch import end_if_hung
 from tasks.processes import guard
 from tasks.processes.network import own_address, reserved_port, url_of
@@ -32,6 +33,7 @@ from tasks.server.client import (
 )
 from tasks.server.launch import launch_spec
 from tasks.weights.from_disk import Loaded, load
+from trainer.model.shape import parameters_of
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +64,7 @@ class Engine:
         """
         self._name = f"engine-{index}"
         self._recipe, self._settings = recipe, recipe.engine
+        self._limits = limits(recipe, None)
         self._accelerator: Accelerator = accelerator
         self._seed = recipe.seed + index
         self._log_path = log_dir / f"{self._name}.log"
@@ -177,7 +180,7 @@ class Engine:
             return
         assert self._guard.stdin
         self._guard.stdin.close()  # the lifeline
-        self._guard.wait(timeout=2 * guard.GRACE)
+        self._guard.wait(timeout=self._recipe.timeouts.stop)
         self._guard, self._url = None, None
 
     def _serves(self, weights_dir: Path, version: int) -> bool:
@@ -225,6 +228,7 @@ class Engine:
         return False
 
     def _launch(self, weights_dir: Path, version: int) -> None:
+        self._limits = limits(self._recipe, parameters_of(str(weights_dir)))
         for attempt in range(1, PORT_ATTEMPTS + 1):
             try:
                 return self._launch_once(weights_dir, version)
@@ -246,7 +250,7 @@ class Engine:
             spec = launch_spec(
                 self._recipe, weights_dir, version, host, port, self._accelerator, self._seed, Path(secrets_file.name)
             )
-            self._guard = guard.start(spec.command, spec.env, log)
+            self._guard = guard.start(spec.command, spec.env, log, self._recipe.timeouts.grace)
             try:
                 self._wait_until_ready(url_of(host, port), version, log.tell())
                 with EngineClient(self._endpoint()) as client:
@@ -257,7 +261,7 @@ class Engine:
             self._start_watch()
 
     def _endpoint(self) -> Endpoint:
-        return Endpoint(self.url(), self._api_key, self._settings.request_timeout)
+        return Endpoint(self.url(), self._api_key, self._limits.request, self._recipe.timeouts.connect)
 
     def _start_watch(self) -> None:
         self._ended = threading.Event()
@@ -265,13 +269,14 @@ class Engine:
         threading.Thread(target=self._watch, args=watched, daemon=True).start()
 
     def _watch(self, endpoint: Endpoint, server: subprocess.Popen[bytes], ended: threading.Event) -> None:
-        silence = end_if_hung(endpoint, server, self._settings.hang_timeout, ended)
+        silence = end_if_hung(endpoint, server, self._limits.hang, ended)
         if silence is not None:
             self._lost(f"no sign of life for {silence:.0f} s")
 
     def _wait_until_ready(self, url: str, version: int, log_start: int) -> None:
-        client = EngineClient(Endpoint(url, self._api_key, timeout=5.0), attempts=1)
-        deadline = time.monotonic() + self._settings.start_timeout
+        connect = self._recipe.timeouts.connect
+        client = EngineClient(Endpoint(url, self._api_key, connect, connect), attempts=1)
+        deadline = time.monotonic() + self._limits.engine_start
         while time.monotonic() < deadline:
             if self._guard is not None and (code := self._guard.poll()) is not None:
                 raise self._failure(f"the server ended with exit code {code}", log_start)
@@ -284,7 +289,7 @@ class Engine:
                 raise self._failure(f"the server reports weights {reported}, not {version}", log_start)
             self._url = url
             return
-        raise self._failure(f"the server did not answer within {self._settings.start_timeout:g} s", log_start)
+        raise self._failure(f"the server did not answer within {self._limits.engine_start:g} s", log_start)
 
     def _failure(self, what: str, log_start: int) -> EngineFailed:
         with self._log_path.open("rb") as log:

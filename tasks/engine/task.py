@@ -1,23 +1,22 @@
 """The engines' actors, and the task that starts their servers."""
 
 from pathlib import Path
-from typing import Any
 
 from tasks.cluster.devices import vendor
+from tasks.cluster.limits import limits_of
 from tasks.cluster.placement import actor_name
 from tasks.engine.engine import Engine
 from tasks.orchestrator.dispatch import stage
-from tasks.processes.actors import ask, engines, offered
+from tasks.processes.actors import ActorSpec, ask, engines
+from tasks.processes.nodes import offered
 from tasks.run.directory import Run
 from tasks.run.ledger import Receipt
 
 # What an engine reports until the first weights are published: the model before the cold start.
 BASE_VERSION = -1
-START_TIMEOUT = 1800.0  # Seconds that bringing up the engines with some weights may take.
-MARGIN = 60.0  # Seconds by which a task waits less for its actors than it may take, to end with their names.
 
 
-def engine_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, Any]]]:
+def engine_actors(run: Run) -> dict[str, ActorSpec]:
     """Return the actors of a run's engines for `tasks.processes.actors.actors`."""
     settings = run.recipe.engine
     options = {"num_cpus": settings.cpus, "num_gpus": settings.gpus}
@@ -32,7 +31,7 @@ def engine_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, A
     }
 
 
-@stage(name="start engines", run_name="start engines", timeout=START_TIMEOUT)
+@stage(name="start engines", run_name="start engines", limit=lambda limits: limits.start_engines)
 def start_engines(run: Run, dataset: Receipt) -> Receipt:
     """Start every engine with the model as it was before the cold start, which runs meanwhile.
 
@@ -43,4 +42,4 @@ def start_engines(run: Run, dataset: Receipt) -> Receipt:
     """
     if run.recipe.engine.colocated:
         return {"urls": []}
-    return {"urls": ask(engines(run), "start", Path(dataset["model"]), BASE_VERSION, timeout=START_TIMEOUT - MARGIN)}
+    return {"urls": ask(engines(run), "start", Path(dataset["model"]), BASE_VERSION, timeout=limits_of(run).engine)}

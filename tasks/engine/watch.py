@@ -6,6 +6,7 @@ A hang gives no error by itself. A request may take long, so its time limit is n
 import subprocess
 import threading
 import time
+from dataclasses import replace
 
 from tasks.server.client import Endpoint, EngineClient
 
@@ -24,7 +25,7 @@ def end_if_hung(
     Returns:
         Seconds since the last sign of life if it was found hanging, else None.
     """
-    asking = Endpoint(endpoint.url, endpoint.api_key, timeout=hang_timeout / 2)
+    asking = replace(endpoint, timeout=hang_timeout / 2)
     seen = time.monotonic()
     with EngineClient(asking, attempts=1) as client:
         while not ended.wait(hang_timeout / 8) and server.poll() is None:

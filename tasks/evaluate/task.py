@@ -14,7 +14,7 @@ from tasks.run.directory import Run
 from tasks.run.ledger import Receipt, once
 
 
-@stage(name="evaluate", run_name="evaluate weights {version}", timeout=3600)
+@stage(name="evaluate", run_name="evaluate weights {version}", limit=lambda limits: limits.evaluate)
 def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Receipt:
     """Answer every held-out question greedily and by sampling, with the weights that the engine reports as `version`.
 

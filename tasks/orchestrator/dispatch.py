@@ -9,9 +9,10 @@ what the first one finished.
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from http import HTTPStatus
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 import ray
@@ -37,20 +38,40 @@ from tenacity import (
 )
 
 from configs.errors import UserError
+from tasks.cluster.capacity import TASK_CPUS
+from tasks.cluster.limits import Limits, limits_of
 from tasks.run.directory import Run
 from tasks.run.events import Kind, record
 
 T = TypeVar("T")
+P = ParamSpec("P")
 INPUT_LOST = "Input lost"  # The state of a task that could not begin, because one before it lost its worker.
 RETRIES = 3
 MAX_CRASHES = 3
-PATIENCE = 600.0  # Seconds that Prefect's server may be away while a crash is told to it.
-SLACK = 300.0  # Seconds that the attempts of a task may wait for each other and for a worker, all together.
-TASK_CPUS = 0.25  # A task mostly waits for an actor; four of them share a core.
 
 
-def stage(*, name: str, run_name: str, timeout: float) -> Callable[[Callable[..., T]], Task[..., T]]:
-    """Return the decorator of a stage's task: three retries after 2, 4 and 8 s with jitter, no result cache.
+@dataclass(frozen=True)
+class Stage(Generic[T]):
+    """A stage of a run as a Prefect task.
+
+    Attributes:
+        task: the task; its first parameter is the run.
+        limit: which of a run's limits ends an attempt.
+    """
+
+    task: Task[..., T]
+    limit: Callable[[Limits], float]
+
+    @property
+    def fn(self) -> Callable[..., T]:
+        """The stage as a plain function."""
+        return self.task.fn
+
+
+def stage(
+    *, name: str, run_name: str, limit: Callable[[Limits], float]
+) -> Callable[[Callable[Concatenate[Run, P], T]], Stage[T]]:
+    """Return the decorator of a stage: three retries after 2, 4 and 8 s with jitter, no result cache.
 
     A `UserError` is not retried. The tags are `rl-post` and the stage's folder, e.g. `rollout`. Prefect asks its server
     for a concurrency slot of every tagged task run, which with SQLite may meet a locked database and then waits two
@@ -59,11 +80,11 @@ def stage(*, name: str, run_name: str, timeout: float) -> Callable[[Callable[...
     Args:
         name: The task's name in Prefect.
         run_name: Template of the run's name over the task's parameters, e.g. `rollout step {step}`.
-        timeout: Seconds that one attempt may take.
+        limit: Which of a run's limits ends an attempt.
     """
 
-    def decorate(body: Callable[..., T]) -> Task[..., T]:
-        return Task(
+    def decorate(body: Callable[Concatenate[Run, P], T]) -> Stage[T]:
+        task = Task(
             _noted(body, run_name),
             name=name,
             task_run_name=run_name,
@@ -72,10 +93,10 @@ def stage(*, name: str, run_name: str, timeout: float) -> Callable[[Callable[...
             retry_delay_seconds=exponential_backoff(backoff_factor=2),
             retry_jitter_factor=0.5,
             retry_condition_fn=_may_pass,
-            timeout_seconds=timeout,
             cache_policy=NO_CACHE,
             persist_result=False,
         )
+        return Stage(task, limit)
 
     return decorate
 
@@ -83,8 +104,10 @@ def stage(*, name: str, run_name: str, timeout: float) -> Callable[[Callable[...
 class Call(Generic[T]):
     """A submitted task whose result survives the death of its worker, or of the worker of a task before it."""
 
-    def __init__(self, task: Task[..., T], cpus: float, parameters: dict[str, Any]) -> None:
-        self._task, self._cpus, self._parameters = task, cpus, parameters
+    def __init__(self, stage: Stage[T], run: Run, parameters: dict[str, Any]) -> None:
+        self._run, self._parameters = run, {"run": run, **parameters}
+        self._limit = stage.limit(limits_of(run))
+        self._task = stage.task.with_options(timeout_seconds=self._limit)
         self._result: T | None = None
         self._future = self._submit(lambda call: call._future)
 
@@ -112,8 +135,8 @@ class Call(Generic[T]):
                 break
             if crash.name != INPUT_LOST:
                 get_run_logger().warning("%s lost its worker: %s", self._task.name, crash.message)
-                _note(self._parameters, "worker lost", self._task.name, str(crash.message))
-            _close(self._future.task_run_id, crash)
+                _note(self._run, "worker lost", self._task.name, str(crash.message))
+            _close(self._future.task_run_id, crash, self._run.recipe.timeouts.away)
             self._future = self._submit(lambda call: call.result())
         return cast(T, self._future.result())
 
@@ -123,7 +146,8 @@ class Call(Generic[T]):
         Prefect's own `wait` takes any exception for a crash of the task, a signal that ends this flow too. Ray's `get`
         hears Ctrl-C and no other signal until the task ends, so the wait is Python's own.
         """
-        limit = (RETRIES + 1) * float(self._task.timeout_seconds or 0) + SLACK
+        # The attempts may wait for each other and for a worker.
+        limit = (RETRIES + 1) * self._limit + self._run.recipe.timeouts.answer
         try:
             state = cast(State, self._future.wrapped_future.future().result(timeout=limit))
         except RayTaskError as error:
@@ -142,35 +166,33 @@ class Call(Generic[T]):
             return resolve(value) if isinstance(value, Call) else value
 
         parameters = visit_collection(self._parameters, visit_fn=exchange, return_data=True)
-        with remote_options(max_retries=0, num_cpus=self._cpus):
+        with remote_options(max_retries=0, num_cpus=TASK_CPUS):
             return cast(PrefectRayFuture[T], self._task.submit(**parameters))
 
 
-def submit(task: Task[..., T], *, cpus: float = TASK_CPUS, **parameters: Any) -> Call[T]:
-    """Submit a task to Ray. A parameter may be, or hold in a list, the `Call` of a task that comes before it."""
-    return Call(task, cpus, parameters)
+def submit(stage: Stage[T], *, run: Run, **parameters: Any) -> Call[T]:
+    """Submit a stage to Ray. A parameter may be, or hold in a list, the `Call` of a stage that comes before it."""
+    return Call(stage, run, parameters)
 
 
-def _noted(body: Callable[..., T], run_name: str) -> Callable[..., T]:
-    """Return a task's body that notes each attempt that fails in the events of the run that it is for."""
+def _noted(body: Callable[Concatenate[Run, P], T], run_name: str) -> Callable[Concatenate[Run, P], T]:
+    """Return a stage's body that notes each attempt that fails in the events of its run."""
     signature = inspect.signature(body)
 
     @wraps(body)
-    def attempt(*arguments: Any, **named: Any) -> T:
+    def attempt(run: Run, *arguments: P.args, **named: P.kwargs) -> T:
         try:
-            return body(*arguments, **named)
+            return body(run, *arguments, **named)
         except Exception as error:
-            parameters = signature.bind(*arguments, **named).arguments
-            _note(parameters, "task failed", run_name.format(**parameters), f"{type(error).__name__}: {error}")
+            parameters = signature.bind(run, *arguments, **named).arguments
+            _note(run, "task failed", run_name.format(**parameters), f"{type(error).__name__}: {error}")
             raise
 
     return attempt
 
 
-def _note(parameters: dict[str, Any], event: Kind, task: str, why: str) -> None:
-    run = parameters.get("run")
-    if isinstance(run, Run):
-        record(run.events, event, task=task, why=why[:1000])
+def _note(run: Run, event: Kind, task: str, why: str) -> None:
+    record(run.events, event, task=task, why=why[:1000])
 
 
 def _wait_for(value: Any) -> Any:
@@ -184,7 +206,7 @@ def _may_pass(task: Task[..., Any], run: TaskRun, state: State) -> bool:
     return not isinstance(state.result(raise_on_failure=False), UserError)
 
 
-def _close(task_run_id: UUID, state: State) -> None:
+def _close(task_run_id: UUID, state: State, away: float) -> None:
     """Tell the server what the dead worker could not: its task run crashed.
 
     A worker reports its task run by events, which the server records a moment later, or never if it died at once.
@@ -193,7 +215,7 @@ def _close(task_run_id: UUID, state: State) -> None:
     answered = retry(
         retry=retry_if_exception_type(TransportError),
         wait=wait_fixed(1.0),
-        stop=stop_after_delay(PATIENCE),
+        stop=stop_after_delay(away),
         reraise=True,
     )
 

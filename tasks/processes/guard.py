@@ -1,7 +1,7 @@
-"""Run a command so that nothing of it survives its owner: `python -m tasks.processes.guard -- COMMAND…`.
+"""Run a command so that nothing of it survives its owner: `python -m tasks.processes.guard GRACE -- COMMAND…`.
 
 The owner holds the other end of the guard's standard input and writes nothing. When that end closes, because the owner
-died by whatever means, the guard ends the command's whole process group: SIGTERM, some grace, SIGKILL. SIGTERM and
+died by whatever means, the guard ends the command's whole process group: SIGTERM, GRACE seconds, SIGKILL. SIGTERM and
 SIGINT do the same, and when the command itself ends, the rest of its group is ended too.
 
 The guard is two processes. The front one, the owner's child, passes on signals and the exit code. The watcher does the
@@ -19,22 +19,22 @@ from contextlib import suppress
 from types import FrameType
 from typing import IO
 
-GRACE = 2.0  # Seconds between SIGTERM and SIGKILL; a server here has nothing to save.
 POLL = 0.05  # Seconds between looks at a group that is ending.
 LIFELINE = 0  # Standard input.
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def start(command: list[str], environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+def start(command: list[str], environment: Mapping[str, str], log: IO[bytes], grace: float) -> subprocess.Popen[bytes]:
     """Run a command under a guard, which ends it when the returned process's standard input closes.
 
     Args:
         command: What to run.
         environment: Variables beyond those of this process.
         log: Where its output goes.
+        grace: Seconds between SIGTERM and SIGKILL.
     """
     return subprocess.Popen(
-        [sys.executable, "-m", "tasks.processes.guard", "--", *command],
+        [sys.executable, "-m", "tasks.processes.guard", f"{grace:g}", "--", *command],
         stdin=subprocess.PIPE,
         stdout=log,
         stderr=log,
@@ -45,13 +45,13 @@ def start(command: list[str], environment: Mapping[str, str], log: IO[bytes]) ->
 
 def main(arguments: list[str]) -> int:
     """Run the command after `--` and return its exit code, 128 + the signal's number if a signal ended it."""
-    if len(arguments) < 2 or arguments[0] != "--":
-        sys.exit("usage: python -m tasks.processes.guard -- COMMAND [ARGUMENT …]")
+    if len(arguments) < 3 or arguments[1] != "--":
+        sys.exit("usage: python -m tasks.processes.guard GRACE -- COMMAND [ARGUMENT …]")
     watcher = os.fork()
     if watcher:
         return _relay(watcher)
     os.setsid()
-    return _watch(arguments[1:])
+    return _watch(arguments[2:], float(arguments[0]))
 
 
 def _relay(watcher: int) -> int:
@@ -65,7 +65,7 @@ def _relay(watcher: int) -> int:
     return _exit_code(os.waitstatus_to_exitcode(status))
 
 
-def _watch(command: list[str]) -> int:
+def _watch(command: list[str], grace: float) -> int:
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
@@ -78,7 +78,7 @@ def _watch(command: list[str]) -> int:
             selector.register(descriptor, selectors.EVENT_READ)
         while child.poll() is None and not _must_end(selector, wake_read):
             pass
-    _end_group(child)
+    _end_group(child, grace)
     return _exit_code(child.wait())
 
 
@@ -92,8 +92,8 @@ def _must_end(selector: selectors.BaseSelector, wake_read: int) -> bool:
     return False
 
 
-def _end_group(child: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + GRACE
+def _end_group(child: subprocess.Popen[bytes], grace: float) -> None:
+    deadline = time.monotonic() + grace
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGTERM)
         while time.monotonic() < deadline:

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.cluster.devices import Accelerator, device_environment, vendor
-from tasks.processes.actors import ask, engines, offered, ranks
+from tasks.cluster.limits import limits_of
+from tasks.processes.actors import ask, engines, ranks
+from tasks.processes.nodes import offered
 from tasks.run.directory import Run
-
-MEETING_TIMEOUT = 300.0  # Seconds for the ranks to meet; a rank that waits for a lost one is ended then.
-BUSY_TIMEOUT = 1740.0  # Seconds that ranks may take to answer where an update may run.
-TIMEOUT = 300.0  # Seconds for engines to give their memory back, and to answer.
 
 
 def learner_ranks(run: Run, version: int | None = None) -> list[Any]:
@@ -23,15 +21,17 @@ def learner_ranks(run: Run, version: int | None = None) -> list[Any]:
     met = ranks(run)
     if len(met) == 1 and not run.recipe.engine.colocated:
         return met  # It needs nobody else. It may be busy, and is not asked whether it is.
-    patience = MEETING_TIMEOUT if version is None else BUSY_TIMEOUT
+    answer = run.recipe.timeouts.answer
+    # A rank that waits for a lost one is ended. Where weights alone are wanted, an update may be on its way.
+    patience = answer if version is None else limits_of(run).learner
     held = ask(met, "held", timeout=patience)
     if any(version not in own for own in held):
         take_turn(run, met, learner_accelerator(run))
     if len(met) > 1:
         groups = set(ask(met, "group", timeout=patience))
         if len(groups) > 1 or None in groups or len(set(held)) > 1:
-            (address,) = ask(met[:1], "address", timeout=MEETING_TIMEOUT)
-            ask(met, "join", address, len(met), timeout=MEETING_TIMEOUT)
+            (address,) = ask(met[:1], "address", timeout=answer)
+            ask(met, "join", address, len(met), timeout=answer)
     return met
 
 
@@ -43,11 +43,11 @@ def take_turn(run: Run, met: Sequence[Any], accelerator: Accelerator) -> None:
     """
     if not run.recipe.engine.colocated:
         return
-    owners = engines(run)
-    ask(owners, "release", timeout=TIMEOUT)
-    devices = [device for own in ask(owners, "devices", timeout=TIMEOUT) for device in own]
+    owners, answer = engines(run), run.recipe.timeouts.answer
+    ask(owners, "release", timeout=answer)
+    devices = [device for own in ask(owners, "devices", timeout=answer) for device in own]
     for rank, device in zip(met, devices, strict=True):
-        ask([rank], "use_devices", device_environment([device], accelerator), timeout=TIMEOUT)
+        ask([rank], "use_devices", device_environment([device], accelerator), timeout=answer)
 
 
 def learner_accelerator(run: Run) -> Accelerator:

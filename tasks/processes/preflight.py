@@ -20,15 +20,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from configs.errors import UserError
 from configs.schema import Recipe
-from tasks.cluster.devices import gpu_type
+from configs.timeouts import Timeouts
 from tasks.processes.code import code_digest
 from tasks.run.directory import home
 from tasks.run.stores import check_store
 
 PACKAGES = ("torch", "ray", "sglang", "prefect")
 CODE = "code of rl-post"
-PATIENCE = 180.0  # Seconds for all nodes to answer; a node may have to unpack the code and start a worker first.
-REQUEST_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True)
@@ -48,16 +46,14 @@ def check_nodes(recipe: Recipe) -> None:
     """Compare the nodes of a cluster with this driver's. One node alone needs no comparison.
 
     Raises:
-        UserError: the cluster has several types of GPUs and the recipe chooses none; or names each node that differs,
-            or that doesn't reach the run directory, the Prefect API, MLflow or the archive.
+        UserError: names each node that differs, or that doesn't reach the run directory, the Prefect API, MLflow or the
+            archive.
     """
-    if recipe.engine.gpus or recipe.learner.gpus:
-        gpu_type(recipe.accelerator_type, ray.cluster_resources())
     names = _living_nodes()
     if len(names) < 2:
         return
     with _meeting_place(home()) as place:
-        answers = _ask(names, place, _services(recipe))
+        answers = _ask(names, place, _services(recipe), recipe.timeouts)
         answers = {names[node]: _read_back(place / node, answer) for node, answer in answers.items()}
     if found := problems(versions(), answers):
         raise UserError(f"the cluster is not ready: {'; '.join(found)}. docs/clusters.md says what the nodes need")
@@ -87,12 +83,13 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}, CODE: code_digest()}
 
 
-def report(file: Path, services: Mapping[str, str]) -> Report:
+def report(file: Path, services: Mapping[str, str], connect: float) -> Report:
     """Say what this node has and reaches.
 
     Args:
         file: Written, with its own name in it, for the driver to read; its folder is the driver's.
         services: By name, the URL to get, or the address of a store.
+        connect: Seconds until a service must answer.
     """
     out_of_reach = {}
     try:
@@ -100,12 +97,12 @@ def report(file: Path, services: Mapping[str, str]) -> Report:
     except OSError as error:
         out_of_reach[_directory(file)] = f"{error.strerror}; set RL_POST_HOME to a directory that all nodes mount"
     for name, url in services.items():
-        if why := _unreachable(url):
+        if why := _unreachable(url, connect):
             out_of_reach[f"{name} at {httpx.URL(url).netloc.decode()}"] = why
     return Report(versions(), out_of_reach)
 
 
-def _unreachable(url: str) -> str | None:
+def _unreachable(url: str, connect: float) -> str | None:
     """Say why a service does not answer as it should; without its URL, which may hold a password."""
     if not url.startswith("http"):
         try:
@@ -114,7 +111,7 @@ def _unreachable(url: str) -> str | None:
             return str(error)
         return None
     try:
-        answer = httpx.get(url, timeout=REQUEST_TIMEOUT)
+        answer = httpx.get(url, timeout=connect)
     except httpx.HTTPError as error:
         return str(error) or type(error).__name__
     return None if answer.is_success else f"it answers with status {answer.status_code}"
@@ -153,23 +150,25 @@ def _meeting_place(home: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _ask(nodes: Mapping[str, str], place: Path, services: Mapping[str, str]) -> dict[str, Report | str]:
+def _ask(
+    nodes: Mapping[str, str], place: Path, services: Mapping[str, str], timeouts: Timeouts
+) -> dict[str, Report | str]:
     """Have every node report at once."""
     asking: Any = ray.remote(num_cpus=0, max_retries=0)(report)
     asked = {
         node: asking.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
-            place / node, services
+            place / node, services, timeouts.connect
         )
         for node in nodes
     }
     # Ray's own wait would hear no signal.
     answered = {node: answer.future() for node, answer in asked.items()}
-    _, late = wait(answered.values(), timeout=PATIENCE)
+    _, late = wait(answered.values(), timeout=timeouts.answer)
     for node, answer in answered.items():
         if answer in late:
             ray.cancel(asked[node], force=True)
     return {
-        node: f"gave no answer in {PATIENCE:g} s" if answer in late else _get(answer)
+        node: f"gave no answer in {timeouts.answer:g} s" if answer in late else _get(answer)
         for node, answer in answered.items()
     }
 

@@ -14,30 +14,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from configs.errors import UserError
 from configs.schema import Recipe
 from tasks.cluster.devices import TYPE
-from tasks.cluster.placement import Bundle, Room, place
-
-TIMEOUT = 120.0  # Seconds to wait for what another run, or the actors of a driver that was killed, may still hold.
+from tasks.cluster.placement import Bundle, place
+from tasks.processes.nodes import nodes_of_type
 
 A_LITTLE = 0.001  # Of the one unit that a node has of its GPUs' type; the least that Ray counts is a tenth of it.
 
 Seats = Mapping[str, PlacementGroupSchedulingStrategy]
 """By an actor's name: its place in the group. An actor that asks for nothing has none, and runs anywhere."""
-
-
-def rooms(gpus: str | None = None) -> list[Room]:
-    """Return what each node of the cluster has, largest nodes first as Ray fills them.
-
-    Args:
-        gpus: The only type of GPUs that counts, as Ray names it; None counts all.
-    """
-    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return sorted(
-        (
-            Room(has.get("CPU", 0.0), int(has.get("GPU", 0)) if gpus is None or f"{TYPE}{gpus}" in has else 0)
-            for has in alive
-        ),
-        key=lambda room: (-room.gpus, -room.cpus),
-    )
 
 
 @contextmanager
@@ -47,11 +30,11 @@ def reserved(recipe: Recipe) -> Iterator[Seats]:
     Raises:
         UserError: the cluster is too small, or others hold too much of it for too long.
     """
-    layout = place(recipe, rooms(recipe.accelerator_type))
+    layout = place(recipe, nodes_of_type(recipe.accelerator_type))
     if not layout.bundles:  # Ray has no empty bundles.
         yield {}
         return
-    with held(layout.bundles, gpus=recipe.accelerator_type) as group:
+    with held(layout.bundles, recipe.timeouts.resources, recipe.accelerator_type) as group:
         yield {
             placed.name: PlacementGroupSchedulingStrategy(group, placed.bundle)
             for placed in layout.placed
@@ -60,24 +43,17 @@ def reserved(recipe: Recipe) -> Iterator[Seats]:
 
 
 @contextmanager
-def held(bundles: Sequence[Bundle], timeout: float = TIMEOUT, gpus: str | None = None) -> Iterator[PlacementGroup]:
+def held(bundles: Sequence[Bundle], timeout: float, gpus: str | None = None) -> Iterator[PlacementGroup]:
     """Hold bundles for the length of the block, on nodes with GPUs of a type where one is given.
 
     Raises:
         UserError: they can't be had within `timeout` seconds; says what is needed and what there is. Nothing is held.
     """
-    needs = {name: sum(getattr(bundle, of) for bundle in bundles) for name, of in (("CPU", "cpus"), ("GPU", "gpus"))}
-    _check(needs, ray.cluster_resources(), "has")
     # Packed, so that ranks of one node stay neighbours. It is gone with the driver, however that ends.
     group = placement_group([_resources(bundle, gpus) for bundle in bundles], strategy="PACK")
     try:
         if not _ready(group, timeout):
-            _check(needs, ray.available_resources(), f"after {timeout:g} s still has free only")
-            raise UserError(
-                f"Ray could not place {len(bundles)} bundles within {timeout:g} s, the largest of which needs "
-                f"{max(bundle.cpus for bundle in bundles):g} CPU and {max(bundle.gpus for bundle in bundles)} GPU on "
-                "one node: no node has that much free. End other runs, or lower engine.gpus or learner.ranks"
-            )
+            raise UserError(_still_taken(bundles, timeout))
         yield group
     finally:
         remove_placement_group(group)
@@ -98,10 +74,15 @@ def _resources(bundle: Bundle, gpus: str | None) -> dict[str, float]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def _check(needs: Mapping[str, float], offers: Mapping[str, float], has: str) -> None:
-    for name, need in needs.items():
-        if need > offers.get(name, 0):
-            raise UserError(
-                f"the recipe's engines and learner need {need:g} {name}, the cluster {has} {offers.get(name, 0):g}. "
-                "Lower engine.count or learner.ranks, end other runs, or add nodes"
-            )
+def _still_taken(bundles: Sequence[Bundle], timeout: float) -> str:
+    free = ray.available_resources()
+    needs = " and ".join(
+        f"{sum(getattr(bundle, of) for bundle in bundles):g} {name} (free: {free.get(name, 0):g})"
+        for name, of in (("CPU", "cpus"), ("GPU", "gpus"))
+    )
+    return (
+        f"engines and learner need {needs}, but Ray could not place {len(bundles)} bundles within {timeout:g} s; the "
+        f"largest takes {max(bundle.cpus for bundle in bundles):g} CPU and "
+        f"{max(bundle.gpus for bundle in bundles)} GPU of one node. End other runs, or lower engine.count, engine.gpus "
+        "or learner.ranks"
+    )

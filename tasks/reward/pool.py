@@ -27,10 +27,9 @@ from typing import Any
 
 from configs.errors import UserError
 from configs.reward import Part
+from configs.timeouts import Timeouts
 from tasks.reward.outcome import Answered, Outcome
 
-START_SECONDS = 300.0  # Seconds until the imports must be done, however busy the machine.
-FORK_SECONDS = 60.0  # Seconds until a forked worker must say its id.
 RENEW = 500  # Samples after which a worker is replaced: symbolic mathematics fills caches.
 
 
@@ -43,12 +42,15 @@ class Job:
     timeout_seconds: float
 
 
-class Pool:
-    """`workers` processes, started at the first job. Safe to use from several threads, which take turns."""
+class WorkerPool:
+    """`workers` processes, started at the first job. Safe to use from several threads, which take turns.
 
-    def __init__(self, parts: Sequence[Part], workers: int, memory_mb: int) -> None:
+    `answer` is in seconds: what a process may take to start, with its imports, however busy the machine.
+    """
+
+    def __init__(self, parts: Sequence[Part], workers: int, memory_mb: int, answer: float = Timeouts().answer) -> None:
         self._settings = {"parts": [part.model_dump(mode="json") for part in parts], "memory_mb": memory_mb}
-        self._count = workers
+        self._count, self._answer = workers, answer
         self._idle: list[_Worker] = []
         self._nursery: _Nursery | None = None
         self._lock = threading.Lock()
@@ -97,17 +99,17 @@ class Pool:
             worker.connection.close()
         if self._nursery:
             try:
-                return _Worker(self._nursery.fork())
+                return _Worker(self._nursery.fork(), self._answer)
             except OSError:  # someone killed the nursery
                 self._nursery.close()
-        self._nursery = _Nursery(self._settings)
-        return _Worker(self._nursery.fork())
+        self._nursery = _Nursery(self._settings, self._answer)
+        return _Worker(self._nursery.fork(), self._answer)
 
 
 class _Nursery:
     """The process that forks workers. It and they end with this side's end of its socket."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], answer: float) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -123,7 +125,7 @@ class _Nursery:
                     "OPENBLAS_NUM_THREADS": "1",
                 },
             )
-        self._socket.settimeout(START_SECONDS)
+        self._socket.settimeout(answer)
         try:
             _write(self._socket, settings)
             reply = _read(self._socket)
@@ -149,11 +151,11 @@ class _Nursery:
 class _Worker:
     """A process that does one job at a time."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, answer: float) -> None:
         self.connection = connection
         self.deadline = 0.0
         self._done = 0
-        connection.settimeout(FORK_SECONDS)
+        connection.settimeout(answer)
         self._pid = _read(connection)["pid"]
 
     @property

@@ -9,10 +9,11 @@ from types import MappingProxyType
 from typing import Self
 
 from configs.reward import Http, Part, Reward
+from configs.timeouts import Timeouts
 from tasks.records.question import Question
 from tasks.reward.kinds import AT_ONCE, KILLABLE
 from tasks.reward.outcome import Answered, Outcome, Score, Status
-from tasks.reward.pool import Job, Pool
+from tasks.reward.pool import Job, WorkerPool
 from tasks.reward.remote import ask
 
 ACCURACY = "accuracy"
@@ -29,16 +30,25 @@ class Scorer:
     threads and Ray workers; threads that score at the same time take turns.
     """
 
-    def __init__(self, reward: Reward, by_source: Mapping[str, Reward] = MappingProxyType({})) -> None:
-        """Score by `by_source` the questions of the sources that it names, and all others by `reward`."""
-        self._reward, self._by_source = reward, by_source
+    def __init__(
+        self,
+        reward: Reward,
+        by_source: Mapping[str, Reward] = MappingProxyType({}),
+        answer: float = Timeouts().answer,
+    ) -> None:
+        """Score by `by_source` the questions of the sources that it names, and all others by `reward`.
+
+        `answer` is in seconds: what a killable process may take to start.
+        """
+        self._reward, self._by_source, self._answer = reward, by_source, answer
         rewards = [reward, *by_source.values()]
         parts = [part for each in rewards for part in _parts(each).values() if part.kind in KILLABLE]
         self._killable = [part for index, part in enumerate(parts) if part not in parts[:index]]
-        self._pool = Pool(
+        self._pool = WorkerPool(
             self._killable,
             workers=max(each.workers for each in rewards),
             memory_mb=max(each.memory_mb for each in rewards),
+            answer=answer,
         )
 
     def __enter__(self) -> Self:
@@ -54,7 +64,7 @@ class Scorer:
     def accuracy_only(self) -> "Scorer":
         """Return another scorer, of the same accuracies and no further parts."""
         rewards = {source: reward.model_copy(update={"parts": {}}) for source, reward in self._by_source.items()}
-        return Scorer(self._reward.model_copy(update={"parts": {}}), rewards)
+        return Scorer(self._reward.model_copy(update={"parts": {}}), rewards, self._answer)
 
     def reward_of(self, question: Question) -> Reward:
         """Return the reward that a question's responses get."""
@@ -107,7 +117,7 @@ class Scorer:
         return outcomes
 
 
-def identity(scorer: Scorer, questions: Sequence[Question]) -> list[Status]:
+def gold_statuses(scorer: Scorer, questions: Sequence[Question]) -> list[Status]:
     """Return the status that each question's own gold would get as the answer: one that isn't right can't be won.
 
     Golds have no such value where a pattern, a function or a server decides: those questions are taken as right.

@@ -14,7 +14,7 @@ from tasks.run.directory import Run, receipt_of
 from tasks.run.ledger import Receipt, once
 
 
-@stage(name="score rewards", run_name="reward step {step} shard {shard}", timeout=600)
+@stage(name="score rewards", run_name="reward step {step} shard {shard}", limit=lambda limits: limits.reward)
 def score_rewards(run: Run, step: int, shard: int, samples: Receipt) -> Receipt:
     """Score the samples of a shard and store them beside their rollout.
 
@@ -54,4 +54,4 @@ def score_rows(rows: list[Row], recipe: Recipe) -> list[Row]:
 def _scorer(recipe: str) -> Scorer:
     """Keep the last recipe's scorer, and its processes, from one shard to the next; they end with this process."""
     parsed = Recipe.model_validate_json(recipe)
-    return Scorer(parsed.reward, parsed.data.rewards)
+    return Scorer(parsed.reward, parsed.data.rewards, parsed.timeouts.answer)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Self
 from uuid import uuid4
 
+from tasks.cluster.limits import ENGINE_LOSSES
 from tasks.server.client import EngineClient, EngineRefused, EngineUnavailable, Response
 
 logger = logging.getLogger(__name__)
 
-LOSSES = 3  # Times that one engine may be lost before the requests fail.
 ABORT_EVERY = 0.5  # Seconds; a server forgets an abort of what has not reached it yet.
 
 
@@ -122,7 +122,7 @@ class _Engine:
             self._client = None
             self._losses += 1
         logger.warning("an engine is lost; its requests go to who has room: %s", error)
-        if self._losses >= LOSSES:
+        if self._losses >= ENGINE_LOSSES:
             raise error
 
     def close(self) -> None:

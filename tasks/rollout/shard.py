@@ -7,11 +7,11 @@ from itertools import groupby
 
 from tokenizers import Tokenizer
 
+from tasks.cluster.limits import LEAST_SAMPLES
 from tasks.dataset.store import Prompt
 from tasks.records.samples import Row
 from tasks.rollout.fleet import Fleet, Request
 from tasks.server.client import Response
-from tasks.server.launch import TOGETHER
 
 UNFINISHED = "abort"
 """The finish reason of a sample that was not begun, or not finished."""
@@ -81,7 +81,9 @@ def roll_out(
     Raises:
         StaleWeights: if a response comes from another version.
     """
-    requests = [unfinished for part in _parts(rows, 1 if wanted else TOGETHER) if (unfinished := _unfinished(part))]
+    requests = [
+        unfinished for part in _parts(rows, 1 if wanted else LEAST_SAMPLES) if (unfinished := _unfinished(part))
+    ]
     answers = fleet.generate(
         [_request(part, sampling.max_tokens) for part in requests],
         sampling.temperature,

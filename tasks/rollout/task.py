@@ -19,7 +19,7 @@ from tasks.server.client import EngineClient
 from tasks.weights.publication import bring_up
 
 
-@stage(name="generate rollouts", run_name="rollout step {step} shard {shard}", timeout=3600)
+@stage(name="generate rollouts", run_name="rollout step {step} shard {shard}", limit=lambda limits: limits.rollout)
 def generate_rollouts(
     run: Run, step: int, shard: int, dataset: Receipt, weights: Receipt, before: Sequence[Receipt]
 ) -> Receipt:

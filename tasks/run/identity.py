@@ -15,6 +15,7 @@ MAY_CHANGE = (
     "accelerator_type",
     "engine.*",
     "weight_sync.*",
+    "timeouts.*",
     "learner.cpus",
     "learner.gpus",
     "learner.ranks",

@@ -25,8 +25,7 @@ from trainer.files import write_json
 
 logger = logging.getLogger(__name__)
 
-HEARTBEAT = 5.0  # Seconds between two signs of life.
-STALE = 30.0  # Seconds without one, after which the owner on another machine is taken for dead.
+SIGNS = 6  # Signs of life in the time without one after which an owner on another machine is taken for dead.
 Owner = dict[str, Any]
 
 
@@ -51,12 +50,12 @@ class Lock:
         if owner != self._owner:
             raise LockLost(
                 f"{self._run.id} was taken over by {describe(owner)}: this process gave no sign of life for "
-                f"{STALE:g} s. Nothing is committed any more from here"
+                f"{self._run.recipe.timeouts.silence:g} s. Nothing is committed any more from here"
             )
 
     def keep(self, ended: threading.Event) -> None:
         """Give signs of life until `ended` is set or the lock is another's."""
-        while not ended.wait(HEARTBEAT):
+        while not ended.wait(self._run.recipe.timeouts.silence / SIGNS):
             try:
                 if read_owner(self._run) != self._owner:
                     return
@@ -127,14 +126,15 @@ def read_owner(run: Run) -> Owner | None:
 
 
 def is_alive(run: Run, owner: Owner) -> bool:
-    """Tell whether a lock's owner lives: at once if it is on this machine, else within STALE seconds."""
+    """Tell whether a lock's owner lives: at once if it is on this machine, else within `timeouts.silence`."""
     here = lives_here(owner)
     if here is not None:
         return here
-    logger.warning("%s is held by %s: waiting %g s for a sign of life", run.id, describe(owner), STALE)
-    seen, deadline = run.lock.stat().st_mtime_ns, time.monotonic() + STALE
+    silence = run.recipe.timeouts.silence
+    logger.warning("%s is held by %s: waiting %g s for a sign of life", run.id, describe(owner), silence)
+    seen, deadline = run.lock.stat().st_mtime_ns, time.monotonic() + silence
     while time.monotonic() < deadline:
-        time.sleep(min(1.0, STALE))
+        time.sleep(min(1.0, silence))
         with suppress(FileNotFoundError):
             if run.lock.stat().st_mtime_ns != seen:
                 return True
@@ -193,7 +193,7 @@ def _alone(run: Run) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
     except BlockingIOError:
-        raise UserError(f"{run.id} is just being taken by another process; try again in {STALE:g} s") from None
+        raise UserError(f"{run.id} is just being taken by another process; try again in a moment") from None
     except OSError as error:
         raise UserError(
             f"can't write the run directory {run.root}: {error.strerror}. Make it writable, or resume where it is"

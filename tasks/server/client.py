@@ -10,16 +10,14 @@ from typing import Any, Literal, Self
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from configs.timeouts import Timeouts
 from trainer.files import digest
 
 logger = logging.getLogger(__name__)
-logging.getLogger("httpx").setLevel(logging.WARNING)  # It logs every request.
 
 ATTEMPTS = 4
 FIRST_WAIT = 0.5  # Seconds; the wait before a retry is random below this, doubled each time.
 LONGEST_WAIT = 10.0  # Seconds.
-CONNECT_TIMEOUT = 5.0  # Seconds.
-IDLE_TIMEOUT = 30.0  # Seconds until a server whose requests were aborted must be idle.
 TORN = -2
 """The version that a server reports while it has no weights, or they change in memory; for ever, if that is cut off."""
 WEIGHTS = "weights"
@@ -49,7 +47,8 @@ class Endpoint:
 
     url: str
     api_key: str = field(repr=False)
-    timeout: float = 600.0  # seconds a request may take
+    timeout: float = Timeouts().answer  # seconds until a request must be answered
+    connect: float = Timeouts().connect  # seconds until a server that runs must say that it is there
 
 
 @dataclass(frozen=True)
@@ -79,13 +78,14 @@ class EngineClient:
     """
 
     def __init__(self, endpoint: Endpoint, attempts: int = ATTEMPTS) -> None:
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # It logs every request.
         self.retries = 0
         self._attempts = attempts
-        self._url = endpoint.url
+        self._url, self._timeout = endpoint.url, endpoint.timeout
         self._http = httpx.Client(
             base_url=endpoint.url,
             headers={"Authorization": f"Bearer {endpoint.api_key}"},
-            timeout=httpx.Timeout(endpoint.timeout, connect=CONNECT_TIMEOUT),
+            timeout=httpx.Timeout(endpoint.timeout, connect=endpoint.connect),
             limits=httpx.Limits(max_connections=None),
             trust_env=False,  # an HTTP proxy has no business on the way to an engine
         )
@@ -195,7 +195,7 @@ class EngineClient:
             EngineUnavailable, EngineRefused: it can't, and its state is not known.
         """
         self._request_once("POST", "/pause_generation", {"mode": "abort"})
-        self._send("POST", f"/flush_cache?timeout={IDLE_TIMEOUT:g}", None)  # a server that is not idle would end
+        self._send("POST", f"/flush_cache?timeout={self._timeout:g}", None)  # a server that is not idle would end
         self._request_once("POST", "/update_weight_version", {"new_version": str(TORN), "abort_all_requests": False})
         self._request_once("POST", "/release_memory_occupation", {"tags": list(tags)})
 

@@ -2,11 +2,11 @@
 
 import sys
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 
 from configs.schema import Engine, Recipe
 from tasks.cluster.devices import CUDA, HIP, Accelerator, cpu_environment
+from tasks.cluster.limits import samples_at_once
 
 CPU_BACKEND = "rl_post_cpu"
 """Name of our platform, an entry point of this package, and of its attention backend."""
@@ -92,14 +92,3 @@ def _environment(engine: Engine, accelerator: Accelerator) -> dict[str, str]:
         exact = {"ROCM_QUICK_REDUCE_QUANTIZATION": "NONE"}
         return shared | exact | {"SGLANG_USE_AITER": "0" if engine.deterministic else "1"}
     return shared
-
-
-TOGETHER = 8
-"""Samples that a request has at least: more requests would only take more time."""
-
-
-def samples_at_once(recipe: Recipe) -> int:
-    """Return the most samples that an engine has at once, from the shards that share it or from an evaluation."""
-    group = max(recipe.rollout.samples_per_prompt, recipe.evaluation.samples_per_prompt)
-    sharing = ceil(recipe.rollout.shards / recipe.engine.count)
-    return sharing * recipe.engine.in_flight * max(group, TOGETHER)

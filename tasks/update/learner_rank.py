@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 KEEP_CHECKPOINTS = 2
-MEETING_TIMEOUT = 240.0  # Seconds that a rank waits for the others.
 
 
 class LearnerRank:
@@ -85,7 +84,9 @@ class LearnerRank:
             for library in ("GLOO", "NCCL"):
                 os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
         door, self._door = self._door, None
-        join_group(address, self._rank, ranks, self._device, MEETING_TIMEOUT, door)
+        # A little less than those who wait for the ranks do, so that the error says who is missing.
+        limit = 0.8 * self._run.recipe.timeouts.answer
+        join_group(address, self._rank, ranks, self._device, limit, door)
         self._group = address
 
     def cold_start(self, base: str, dataset: Receipt) -> Receipt:

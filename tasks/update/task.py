@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from tasks.cluster.limits import limits_of
 from tasks.cluster.placement import actor_name
 from tasks.dataset.curriculum import observe, summarise
 from tasks.dataset.prompt_order import read_pass_rates
 from tasks.orchestrator.dispatch import stage
-from tasks.processes.actors import ask, ranks
+from tasks.processes.actors import ActorSpec, ask, ranks
 from tasks.processes.learner_group import learner_accelerator, learner_ranks
 from tasks.records.samples import read_samples
 from tasks.run.directory import Run
@@ -18,11 +18,8 @@ from tasks.update.learner_rank import LearnerRank
 from tasks.update.metrics import batch_metrics
 from trainer.files import write_json
 
-TIMEOUT = 3600.0  # Seconds that a cold start or an update may take, the replay that it may need included.
-MARGIN = 60.0  # Seconds by which a task waits less for its actors than it may take, to end with their names.
 
-
-def learner_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, Any]]]:
+def learner_actors(run: Run) -> dict[str, ActorSpec]:
     """Return the actors of a run's learner, one a rank, for `tasks.processes.actors.actors`."""
     recipe, accelerator = run.recipe, learner_accelerator(run)
     environment = learner_environment(recipe, accelerator)
@@ -34,7 +31,7 @@ def learner_actors(run: Run) -> dict[str, tuple[type, dict[str, Any], dict[str, 
     }
 
 
-@stage(name="cold start", run_name="cold start", timeout=TIMEOUT)
+@stage(name="cold start", run_name="cold start", limit=lambda limits: limits.cold_start)
 def cold_start(run: Run, dataset: Receipt) -> Receipt:
     """Fine-tune the base policy on demonstrations, and write weights version 0.
 
@@ -44,8 +41,9 @@ def cold_start(run: Run, dataset: Receipt) -> Receipt:
 
     def make() -> Receipt:
         first, *_ = ranks(run)
-        (fitted,) = ask([first], "cold_start", dataset["model"], dataset, timeout=TIMEOUT - MARGIN)
-        ask(learner_ranks(run), "save_weights", 0, fitted["path"], timeout=TIMEOUT - MARGIN)
+        limits = limits_of(run)
+        (fitted,) = ask([first], "cold_start", dataset["model"], dataset, timeout=limits.cold_start)
+        ask(learner_ranks(run), "save_weights", 0, fitted["path"], timeout=limits.learner)
         metrics = {f"cold_start/{name}": value for name, value in fitted["metrics"].items()}
         return {"folder": run.portable(fitted["path"]), "metrics": metrics}
 
@@ -53,7 +51,7 @@ def cold_start(run: Run, dataset: Receipt) -> Receipt:
     return {"path": policy_folder(run), "metrics": receipt["metrics"]}
 
 
-@stage(name="update policy", run_name="update step {step}", timeout=TIMEOUT)
+@stage(name="update policy", run_name="update step {step}", limit=lambda limits: limits.update)
 def update_policy(
     run: Run,
     step: int,
@@ -81,7 +79,7 @@ def update_policy(
     def make() -> Receipt:
         # The write-ahead log: from here on the update can be replayed.
         write_json(run.batch(step), {"scored": [Path(path).name for path in paths]})
-        metrics, *_ = ask(learner_ranks(run), "update", step, policy["path"], paths, timeout=TIMEOUT - MARGIN)
+        metrics, *_ = ask(learner_ranks(run), "update", step, policy["path"], paths, timeout=limits_of(run).learner)
         samples = read_samples(paths)
         if run.recipe.data.curriculum:
             rates = observe(read_pass_rates(run, step - 1), samples)
@@ -95,7 +93,7 @@ def update_policy(
     return receipt
 
 
-@stage(name="save checkpoint", run_name="checkpoint {step}", timeout=TIMEOUT)
+@stage(name="save checkpoint", run_name="checkpoint {step}", limit=lambda limits: limits.checkpoint)
 def save_checkpoint(run: Run, step: int, policy: Receipt, update: Receipt) -> Receipt:
     """Write the learner's whole state after a step's update, while the engines go on.
 
@@ -110,7 +108,7 @@ def save_checkpoint(run: Run, step: int, policy: Receipt, update: Receipt) -> Re
     """
 
     def make() -> Receipt:
-        ask(learner_ranks(run, step), "save_checkpoint", step, policy["path"], timeout=TIMEOUT - MARGIN)
+        ask(learner_ranks(run, step), "save_checkpoint", step, policy["path"], timeout=limits_of(run).learner)
         return {"version": update["version"]}
 
     return once(run.checkpointed(step), make)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.run.verify import damaged_weights
-from tasks.server.client import EngineClient, WeightsNotUpdated, WeightsUnchanged
+from tasks.server.client import EngineClient, WeightsNotUpdated
+from tasks.weights.arrival import check_arrival
 from trainer.files import sha256
 
 
@@ -39,11 +40,12 @@ def load(client: EngineClient, folder: Path, version: int, before: Loaded | None
         raise WeightsNotUpdated(problem)  # a running SGLang server would die on them
     client.update_weights(folder, version)
     checksum = client.weights_checksum()
-    if before and checksum == before.checksum and not _same_weights(before.folder, folder):
-        raise WeightsUnchanged(
-            f"the server said that it loaded weights {version} from {folder}, but its tensors are those of "
-            f"{before.folder}"
-        )
+    check_arrival(
+        client.url,
+        before.checksum if before else None,
+        checksum,
+        lambda: before is not None and _same_weights(before.folder, folder),
+    )
     return Loaded(folder, checksum)
 
 

@@ -18,20 +18,21 @@ from itertools import islice
 import torch
 
 from configs.schema import Recipe
+from tasks.cluster.limits import limits
 from tasks.server.client import TORN, Endpoint, EngineClient, WeightsNotUpdated, WeightsUnchanged
-from tasks.weights.transports import WAYS, together
+from tasks.weights.arrival import check_arrival
+from tasks.weights.transports import TRANSPORTS, together
 from trainer.state.export import Named, buckets
-
-RESUME_TIMEOUT = 10.0  # Seconds that an engine has to continue after an update that failed.
 
 
 class Sender:
     """Rank 0's end of the weight sync, with what it keeps from one update to the next."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self._limit = recipe.weight_sync.bucket_bytes
+        self._bucket_bytes = recipe.weight_sync.bucket_bytes
+        self._limit, self._connect = limits(recipe, None).bucket, recipe.timeouts.connect  # seconds
         self._colocated = recipe.engine.colocated
-        self._way = WAYS[recipe.weight_sync.via](recipe)
+        self._transport = TRANSPORTS[recipe.weight_sync.via](recipe)
         self._known: dict[str, tuple[list[int], str]] = {}
 
     def send(self, weights: Iterator[Named], sizes: Sequence[int], version: int, engines: Sequence[Endpoint]) -> None:
@@ -49,31 +50,31 @@ class Sender:
         with ExitStack() as open_clients:
             clients = [open_clients.enter_context(EngineClient(engine, attempts=1)) for engine in engines]
             try:
-                self._way.prepare(clients)
-                with nullcontext() if self._colocated else paused(clients):
-                    self._update(clients, weights, buckets(sizes, self._limit), version)
+                self._transport.prepare(clients)
+                with nullcontext() if self._colocated else self._paused(clients):
+                    self._update(clients, weights, buckets(sizes, self._bucket_bytes), version)
             except (RuntimeError, TimeoutError) as error:
                 self.close()
-                raise WeightsNotUpdated(f"weights {version} by {type(self._way).__name__}: {error}") from error
+                raise WeightsNotUpdated(f"weights {version} by {type(self._transport).__name__}: {error}") from error
 
     def close(self) -> None:
         """Let go of the engines."""
-        self._way.drop()
+        self._transport.drop()
         self._known = {}
 
     def _update(
         self, clients: Sequence[EngineClient], weights: Iterator[Named], counts: Sequence[int], version: int
     ) -> None:
-        _tell(clients, "/update_weight_version", new_version=str(TORN), abort_all_requests=False)
-        _tell(clients, "/begin_weight_update")
+        self._tell(clients, "/update_weight_version", new_version=str(TORN), abort_all_requests=False)
+        self._tell(clients, "/begin_weight_update")
         prints: list[int] = []
         for number, count in enumerate(counts, start=1):
             bucket = list(islice(weights, count))
             prints += [int(torch.hash_tensor(tensor).item()) for _, tensor in bucket]
-            self._way.send(clients, bucket, last=number == len(counts))
-        _tell(clients, "/end_weight_update")
+            self._transport.send(clients, bucket, last=number == len(counts))
+        self._tell(clients, "/end_weight_update")
         self._check(clients, prints)
-        _tell(clients, "/update_weight_version", new_version=str(version), abort_all_requests=False)
+        self._tell(clients, "/update_weight_version", new_version=str(version), abort_all_requests=False)
 
     def _check(self, clients: Sequence[EngineClient], prints: list[int]) -> None:
         """Believe engines only if all have the same weights now, and others than before where they got others.
@@ -82,29 +83,26 @@ class Sender:
             clients: the engines.
             prints: a hash of each tensor that was sent.
         """
-        checksums = together(*(client.weights_checksum for client in clients))
+        checksums = together(*(client.weights_checksum for client in clients), timeout=self._limit)
         for client, checksum in zip(clients, checksums, strict=True):
-            before = self._known.get(client.url)
-            if before and before[1] == checksum and before[0] != prints:
-                raise WeightsUnchanged(f"{client.url} said that it loaded weights, but has those that it had before")
+            sent, before = self._known.get(client.url, (prints, None))
+            check_arrival(client.url, before, checksum, lambda sent=sent: sent == prints)
             self._known[client.url] = prints, checksum
         if len(set(checksums)) > 1:
             raise WeightsUnchanged(f"after the same update engines have different checksums: {checksums}")
 
+    @contextmanager
+    def _paused(self, clients: Sequence[EngineClient]) -> Iterator[None]:
+        """Have no engine generate within the block. What it was generating goes on after it, however the block ends."""
+        try:
+            self._tell(clients, "/pause_generation", mode="retract")
+            yield
+        except BaseException:
+            for client in clients:
+                with suppress(RuntimeError, TimeoutError):
+                    together(partial(client.command, "/continue_generation"), timeout=self._connect)
+            raise
+        self._tell(clients, "/continue_generation")
 
-@contextmanager
-def paused(clients: Sequence[EngineClient]) -> Iterator[None]:
-    """Have no engine generate within the block. What it was generating goes on after it, however the block ends."""
-    try:
-        _tell(clients, "/pause_generation", mode="retract")
-        yield
-    except BaseException:
-        for client in clients:
-            with suppress(RuntimeError, TimeoutError):
-                together(partial(client.command, "/continue_generation"), timeout=RESUME_TIMEOUT)
-        raise
-    _tell(clients, "/continue_generation")
-
-
-def _tell(clients: Sequence[EngineClient], path: str, **body: object) -> None:
-    together(*(partial(client.command, path, **body) for client in clients))
+    def _tell(self, clients: Sequence[EngineClient], path: str, **body: object) -> None:
+        together(*(partial(client.command, path, **body) for client in clients), timeout=self._limit)

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from tasks.cluster.limits import limits_of
 from tasks.processes.actors import ask
 from tasks.processes.learner_group import learner_ranks
 from tasks.run.directory import Run
 from tasks.run.events import record
 from tasks.run.ledger import policy_folder
 from tasks.server.client import Endpoint
-
-TIMEOUT = 1740.0  # Seconds that engines may take to start with some weights, or the learner to write or send them.
 
 logger = logging.getLogger(__name__)
 
@@ -31,17 +30,20 @@ def sync_from_memory(run: Run, version: int, engines: Sequence[Any]) -> None:
         version: The version.
         engines: Actors.
     """
-    reports = zip(engines, ask(engines, "reports", timeout=TIMEOUT), strict=True)
+    limits = limits_of(run)
+    reports = zip(engines, ask(engines, "reports", timeout=limits.engine), strict=True)
     behind = [engine for engine, report in reports if report and report[1] != version]
     if not behind:
         return
     ranks, policy = learner_ranks(run, version), policy_folder(run)
-    ask(ranks, "hold", version, policy, timeout=TIMEOUT)  # before colocated engines take memory that a replay may need
-    waiting = [endpoint for endpoint in ask(behind, "await_weights", timeout=TIMEOUT) if endpoint]
+    ask(
+        ranks, "hold", version, policy, timeout=limits.learner
+    )  # before colocated engines take memory that a replay may need
+    waiting = [endpoint for endpoint in ask(behind, "await_weights", timeout=limits.engine) if endpoint]
     if not waiting:
         return
-    shares, left = deal(run.recipe.weight_sync.via, ask(ranks, "host", timeout=TIMEOUT), waiting)
-    failures = ask(ranks, "send_weights", version, policy, shares, timeout=TIMEOUT)
+    shares, left = deal(run.recipe.weight_sync.via, ask(ranks, "host", timeout=limits.learner), waiting)
+    failures = ask(ranks, "send_weights", version, policy, shares, timeout=limits.learner)
     for why in [*(f"no rank of the learner is on the node of {engine.url}" for engine in left), *failures]:
         if why:
             logger.warning("weights %d go to engines by disk: %s", version, why)
@@ -80,16 +82,16 @@ def bring_up(run: Run, version: int, engines: Sequence[Any]) -> list[Endpoint]:
     Returns:
         Where they are reached.
     """
-    if run.recipe.stores_weights(version) or not _all_report(version, engines):
+    if run.recipe.stores_weights(version) or not _all_report(run, version, engines):
         _write(run, version)
-    return ask(engines, "publish", run.weights(version), version, timeout=TIMEOUT)
+    return ask(engines, "publish", run.weights(version), version, timeout=limits_of(run).engine)
 
 
-def _all_report(version: int, engines: Sequence[Any]) -> bool:
-    reports = ask(engines, "reports", timeout=TIMEOUT)
+def _all_report(run: Run, version: int, engines: Sequence[Any]) -> bool:
+    reports = ask(engines, "reports", timeout=limits_of(run).engine)
     return all(report is not None and report[1] == version for report in reports)
 
 
 def _write(run: Run, version: int) -> None:
     if not run.weights(version).exists():
-        ask(learner_ranks(run, version), "save_weights", version, policy_folder(run), timeout=TIMEOUT)
+        ask(learner_ranks(run, version), "save_weights", version, policy_folder(run), timeout=limits_of(run).learner)

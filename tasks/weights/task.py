@@ -9,10 +9,8 @@ from tasks.run.directory import Run
 from tasks.run.ledger import Receipt
 from tasks.weights.publication import bring_up, sync_from_memory
 
-START_TIMEOUT = 1800.0  # Seconds that bringing up the engines with some weights may take.
 
-
-@stage(name="publish weights", run_name="publish weights {version}", timeout=START_TIMEOUT)
+@stage(name="publish weights", run_name="publish weights {version}", limit=lambda limits: limits.publish)
 def publish_weights(run: Run, version: int, after: Sequence[Receipt | None]) -> Receipt:
     """Bring every engine to a weights version and check that it reports it.
 

@@ -1,4 +1,4 @@
-"""The ways of a bucket of weights from rank 0's memory into engines, by their names in a recipe.
+"""How a bucket of weights gets from rank 0's memory into engines: the transports, by their names in a recipe.
 
 Each sends a bucket as one flat tensor, which SGLang takes apart by names, dtypes and shapes.
 """
@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from configs.schema import Recipe
+from tasks.cluster.limits import limits
 from tasks.processes.network import own_address
 from tasks.server.client import EngineClient, WeightsNotUpdated
 from trainer.distributed import open_rendezvous
@@ -25,10 +26,8 @@ GROUP = "rl-post"
 FLAT = "flattened_bucket"
 """SGLang's name for one tensor of bytes with all tensors of a bucket, one after the other."""
 
-PATIENCE = 120.0  # Seconds that engines may take for one command, to load a bucket or to meet.
 
-
-class Way(Protocol):
+class Transport(Protocol):
     """How buckets get into engines. RuntimeError or TimeoutError means that an engine did not get one."""
 
     def prepare(self, engines: Sequence[EngineClient]) -> None:
@@ -51,6 +50,7 @@ class Broadcast:
         on_gpus = bool(recipe.learner.gpus and recipe.engine.gpus)
         self._backend, self._device = ("nccl", "cuda") if on_gpus else ("gloo", "cpu")
         self._ranks = max(recipe.engine.gpus, 1)  # of each engine
+        self._limit = limits(recipe, None).bucket
         self._group: Any = None
         self._members: list[str] = []
 
@@ -76,6 +76,7 @@ class Broadcast:
         together(
             partial(dist.broadcast, flat.to(self._device), src=0, group=self._group),
             *(partial(engine.command, "/update_weights_from_distributed", **told) for engine in engines),
+            timeout=self._limit,
         )
 
     def drop(self) -> None:
@@ -93,7 +94,7 @@ class Broadcast:
         total = 1 + len(engines) * self._ranks
 
         def lead() -> None:
-            limit = timedelta(seconds=PATIENCE)
+            limit = timedelta(seconds=self._limit)
             store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage]
                 host, port, total, True, limit, wait_for_workers=False, master_listen_fd=door.detach()
             )
@@ -121,7 +122,7 @@ class Broadcast:
 
         leading = in_thread(lead)
         try:
-            together(*(partial(join, *numbered) for numbered in enumerate(engines)))
+            together(*(partial(join, *numbered) for numbered in enumerate(engines)), timeout=self._limit)
         except BaseException:
             with suppress(Exception):  # Not before it is over can the group be left, and its name be used again.
                 leading.result()
@@ -129,11 +130,12 @@ class Broadcast:
         leading.result()
 
 
-class Tensors:
+class SharedMemory:
     """Shared memory of this machine: engines get the name of a piece of it, and copy it."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._ranks = max(recipe.engine.gpus, 1)  # of each engine
+        self._limit = limits(recipe, None).bucket
         # By name: with a file descriptor, torch's default, the server can't get at it and ends.
         torch.multiprocessing.set_sharing_strategy("file_system")
 
@@ -148,17 +150,19 @@ class Tensors:
         shared = flat.cpu()
         payload = MultiprocessingSerializer.serialize({"flattened_tensor": shared, "metadata": metadata}, True)
         told = {"serialized_named_tensors": [payload] * self._ranks, "load_format": FLAT, "flush_cache": last}
-        together(*(partial(engine.command, "/update_weights_from_tensor", **told) for engine in engines))
+        together(
+            *(partial(engine.command, "/update_weights_from_tensor", **told) for engine in engines), timeout=self._limit
+        )
 
     def drop(self) -> None:
         """Nothing is kept."""
 
 
-WAYS: dict[str, Callable[[Recipe], Way]] = {"broadcast": Broadcast, "tensors": Tensors}
+TRANSPORTS: dict[str, Callable[[Recipe], Transport]] = {"broadcast": Broadcast, "tensors": SharedMemory}
 """By the name that a recipe has in `weight_sync.via`."""
 
 
-def together(*calls: Callable[[], Any], timeout: float = PATIENCE) -> list[Any]:
+def together(*calls: Callable[[], Any], timeout: float) -> list[Any]:
     """Make calls at once, each in a thread, and return their results in order.
 
     The first failure is raised at once: the other calls may wait for the one that failed, and are left alone.

@@ -45,9 +45,9 @@ RECIPE = [
     "evaluation.every=3",
     "learner.checkpoint_every=2",
     "tracking.table_every=2",
-    "engine.request_timeout=30",
+    "timeouts.request=30",
 ]
-FAKE_RECIPE = ["engine.hang_timeout=4"]
+FAKE_RECIPE = ["timeouts.hang=4"]
 PATIENCE = 400.0  # Seconds that a training run may take, whatever happens to it.
 
 

@@ -3,15 +3,21 @@
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 from ray.exceptions import RayError
 
+from configs.schema import Recipe
 from tasks.processes.actors import ActorHangs, actors, ask, find_actor
+from tasks.run.directory import Run
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+RUN = Run(Path("run"), Recipe(name="r"))
 
 
 class Worker:
@@ -32,8 +38,8 @@ class Worker:
 
 @pytest.fixture
 def workers() -> Iterator[list[Any]]:
-    with actors("run", {name: (Worker, {}, {"num_cpus": 0}) for name in ("one", "two")}):
-        yield [find_actor("run", name) for name in ("one", "two")]
+    with actors(RUN, {name: (Worker, {}, {"num_cpus": 0}) for name in ("one", "two")}):
+        yield [find_actor(RUN.id, name) for name in ("one", "two")]
 
 
 def test_all_actors_answer_in_their_order(workers: list[Any]) -> None:

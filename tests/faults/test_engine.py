@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from configs import schema
+from configs.timeouts import Timeouts
 from tasks.engine.engine import Engine
 from tasks.run.events import read_events
 from tasks.server.client import TORN, EngineClient, EngineUnavailable, Response
@@ -68,8 +69,8 @@ def staged(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     tricks.mkdir()
     monkeypatch.setenv("PYTHONPATH", f"{FAKE}:{Path(__file__).parents[2]}")
     monkeypatch.setenv("FAKE_SGLANG", str(tricks))
-    settings = schema.Engine(hang_timeout=4, request_timeout=30)
-    engine = Engine(0, schema.Recipe(name="r", engine=settings), tmp_path / "logs", "cpu")
+    timeouts = Timeouts(hang=4, request=30)
+    engine = Engine(0, schema.Recipe(name="r", timeouts=timeouts), tmp_path / "logs", "cpu")
     engine.start(weights / "0", 0)
     yield Staged(engine, weights, tricks, tmp_path / "logs")
     engine.stop()

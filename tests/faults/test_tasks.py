@@ -9,11 +9,15 @@ import pytest
 from prefect import flow
 
 from configs.loader import load_recipe
+from configs.schema import Recipe
 from tasks.orchestrator.dispatch import Call, stage, submit
 from tasks.orchestrator.task_runner import ray_task_runner
 from tasks.records.samples import ROLLOUT, read_samples, write_samples
 from tasks.reward.task import score_rewards
+from tasks.run.directory import Run
 from tasks.run.ledger import Receipt, create_run, once
+
+RUN = Run(Path("run"), Recipe(name="r"))
 
 
 def note(log: Path) -> int:
@@ -23,8 +27,8 @@ def note(log: Path) -> int:
     return len(log.read_text().splitlines())
 
 
-@stage(name="make a row", run_name="make a row", timeout=60)
-def make_a_row(folder: Path, step: int, die: bool) -> Receipt:
+@stage(name="make a row", run_name="make a row", limit=lambda limits: 60.0)
+def make_a_row(run: Run, folder: Path, step: int, die: bool) -> Receipt:
     """Write a row, and in the first two attempts come to nothing before the receipt."""
 
     def make() -> Receipt:
@@ -40,8 +44,8 @@ def make_a_row(folder: Path, step: int, die: bool) -> Receipt:
     return once(folder / f"{step}.json", make)
 
 
-@stage(name="count", run_name="count", timeout=60)
-def count(log: Path) -> int:
+@stage(name="count", run_name="count", limit=lambda limits: 60.0)
+def count(run: Run, log: Path) -> int:
     return note(log)
 
 
@@ -52,7 +56,7 @@ class TestOnRealServices:
 
     @pytest.mark.parametrize("die", [True, False], ids=["dies", "raises"])
     def test_rows_of_attempts_that_came_to_nothing_are_not_there(self, tmp_path: Path, die: bool) -> None:
-        receipt = self.run(lambda: submit(make_a_row, folder=tmp_path, step=1, die=die).result())
+        receipt = self.run(lambda: submit(make_a_row, run=RUN, folder=tmp_path, step=1, die=die).result())
 
         assert [(row["step"], row["index"]) for row in read_samples([receipt["path"]])] == [(1, 3)]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["1.json", "1.log", "1.parquet"]
@@ -60,7 +64,7 @@ class TestOnRealServices:
     def test_two_equal_calls_are_two_runs(self, tmp_path: Path) -> None:
         log = tmp_path / "log"
 
-        results = self.run(lambda: [submit(count, log=log).result() for _ in range(2)])
+        results = self.run(lambda: [submit(count, run=RUN, log=log).result() for _ in range(2)])
 
         assert results == [1, 2]
 
@@ -83,8 +87,8 @@ def test_a_step_that_is_done_keeps_no_step_before_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Call, "_submit", lambda self, resolve: None)
     monkeypatch.setattr(Call, "_wait_for_own", lambda self: {"version": 1})
 
-    before = Call(count, 1.0, {})
-    after = Call(count, 1.0, {"log": before})
+    before = Call(count, RUN, {})
+    after = Call(count, RUN, {"log": before})
     after.result()
     gone = ref(before)
     del before

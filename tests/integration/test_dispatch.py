@@ -16,10 +16,15 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.exceptions import TerminationSignal
 
 from configs.errors import UserError
+from configs.schema import Recipe
 from tasks.orchestrator.dispatch import stage, submit
 from tasks.orchestrator.task_runner import ray_task_runner
+from tasks.run.directory import Run
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "ray_cluster")
+
+
+RUN = Run(Path("run"), Recipe(name="r"))
 
 
 def attempts(log: Path) -> int:
@@ -33,28 +38,28 @@ def note(log: Path) -> int:
     return attempts(log)
 
 
-@stage(name="die at first", run_name="die at first", timeout=60)
-def die_at_first(log: Path) -> str:
+@stage(name="die at first", run_name="die at first", limit=lambda limits: 60.0)
+def die_at_first(run: Run, log: Path) -> str:
     if note(log) == 1:
         time.sleep(2)  # Long enough for the server to know the task run as Running.
         os._exit(1)
     return "survived"
 
 
-@stage(name="raise a user error", run_name="raise a user error", timeout=60)
-def raise_user_error(log: Path) -> None:
+@stage(name="raise a user error", run_name="raise a user error", limit=lambda limits: 60.0)
+def raise_user_error(run: Run, log: Path) -> None:
     note(log)
     raise UserError("no such column")
 
 
-@stage(name="die always", run_name="die always", timeout=60)
-def die_always(log: Path) -> None:
+@stage(name="die always", run_name="die always", limit=lambda limits: 60.0)
+def die_always(run: Run, log: Path) -> None:
     note(log)
     os._exit(1)
 
 
-@stage(name="follow", run_name="follow", timeout=60)
-def follow(log: Path, before: list[str]) -> str:
+@stage(name="follow", run_name="follow", limit=lambda limits: 60.0)
+def follow(run: Run, log: Path, before: list[str]) -> str:
     note(log)
     return f"{before[0]} and followed"
 
@@ -87,7 +92,7 @@ def run_flow(body: Callable[[], object]) -> tuple[object, UUID]:
 
 
 def test_a_task_whose_worker_dies_is_submitted_again_and_its_dead_run_is_closed(tmp_path: Path) -> None:
-    result, flow_run_id = run_flow(lambda: submit(die_at_first, log=tmp_path / "log").result())
+    result, flow_run_id = run_flow(lambda: submit(die_at_first, run=RUN, log=tmp_path / "log").result())
 
     assert result == "survived"
     assert attempts(tmp_path / "log") == 2
@@ -96,8 +101,8 @@ def test_a_task_whose_worker_dies_is_submitted_again_and_its_dead_run_is_closed(
 
 def test_a_task_that_waited_for_one_that_died_runs_once_with_the_second_result(tmp_path: Path) -> None:
     def body() -> str:
-        before = submit(die_at_first, log=tmp_path / "first")
-        return submit(follow, log=tmp_path / "second", before=[before]).result()
+        before = submit(die_at_first, run=RUN, log=tmp_path / "first")
+        return submit(follow, run=RUN, log=tmp_path / "second", before=[before]).result()
 
     result, _ = run_flow(body)
 
@@ -107,14 +112,14 @@ def test_a_task_that_waited_for_one_that_died_runs_once_with_the_second_result(t
 
 def test_a_worker_that_always_dies_fails_the_flow_after_a_bounded_number_of_attempts(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"(?i)crash|died|worker"):
-        run_flow(lambda: submit(die_always, log=tmp_path / "log").result())
+        run_flow(lambda: submit(die_always, run=RUN, log=tmp_path / "log").result())
 
     assert attempts(tmp_path / "log") == 4
 
 
 def test_a_users_mistake_is_not_tried_again(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such column"):
-        run_flow(lambda: submit(raise_user_error, log=tmp_path / "log").result())
+        run_flow(lambda: submit(raise_user_error, run=RUN, log=tmp_path / "log").result())
 
     assert attempts(tmp_path / "log") == 1
 
@@ -128,8 +133,8 @@ def told_to_stop() -> Iterator[list[int]]:
     signal.signal(signal.SIGTERM, before)
 
 
-@stage(name="take long", run_name="take long", timeout=120)
-def take_long(log: Path) -> None:
+@stage(name="take long", run_name="take long", limit=lambda limits: 120.0)
+def take_long(run: Run, log: Path) -> None:
     note(log)
     time.sleep(60)
     note(log)
@@ -137,7 +142,7 @@ def take_long(log: Path) -> None:
 
 def test_a_flow_that_is_told_to_stop_does_not_wait_for_the_end_of_a_task(tmp_path: Path, told_to_stop: list[int]):
     def body() -> None:
-        task = submit(take_long, log=tmp_path / "log")
+        task = submit(take_long, run=RUN, log=tmp_path / "log")
         threading.Timer(2, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
         task.result()
 
@@ -157,7 +162,7 @@ def test_a_flow_hears_that_it_was_told_to_stop_though_a_library_took_that_for_an
         with suppress(BaseException):
             signal.raise_signal(signal.SIGTERM)
         went_on.append("so far")
-        submit(follow, log=tmp_path / "log", before=["nothing"]).result()
+        submit(follow, run=RUN, log=tmp_path / "log", before=["nothing"]).result()
         went_on.append("beyond the next task")
 
     with pytest.raises(TerminationSignal):

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from configs import schema
+from configs.timeouts import Timeouts
 from tasks.engine.engine import Engine, EngineFailed
 from tasks.rollout.fleet import Fleet
 from tasks.rollout.fleet import Request as Together
@@ -206,7 +207,7 @@ def test_a_server_that_can_not_start_is_an_error_with_the_end_of_its_log(tmp_pat
 
 def test_a_server_that_starts_too_slowly_is_ended(tiny_weights: dict[int, Path], tmp_path: Path):
     before = {process.pid for process in server_processes()}
-    engine = Engine(1, schema.Recipe(name="r", engine=schema.Engine(start_timeout=0.5)), tmp_path, "cpu")
+    engine = Engine(1, schema.Recipe(name="r", timeouts=Timeouts(engine_start=0.5)), tmp_path, "cpu")
     with pytest.raises(EngineFailed, match=r"did not answer within 0.5 s"):
         engine.start(tiny_weights[0], 0)
     assert {process.pid for process in server_processes()} == before

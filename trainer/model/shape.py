@@ -1,57 +1,16 @@
-"""How large a model is, without its weights: its configuration is built on PyTorch's `meta` device and counted."""
+"""How large a model is, without its weights, and without PyTorch where that is known."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from safetensors import safe_open
 
 from configs.errors import UserError
-from trainer.model import tiny_policy
-from trainer.model.quantisation import quantisation
 
-_QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936}
-
-KNOWN: Mapping[str, Mapping[str, Any]] = {
-    "smollm2": {
-        **{"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30},
-        **{"num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49_152, "tie_word_embeddings": True},
-    },
-    "Qwen/Qwen2.5-0.5B-Instruct": {
-        **{"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
-        **{"num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936, "tie_word_embeddings": True},
-    },
-    "Qwen/Qwen3-1.7B": {
-        **_QWEN3,
-        **{"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16},
-        "tie_word_embeddings": True,
-    },
-    "Qwen/Qwen3-8B": {
-        **_QWEN3,
-        **{"hidden_size": 4096, "intermediate_size": 12_288, "num_hidden_layers": 36, "num_attention_heads": 32},
-        "tie_word_embeddings": False,
-    },
-    "Qwen/Qwen3-32B": {
-        **_QWEN3,
-        **{"hidden_size": 5120, "intermediate_size": 25_600, "num_hidden_layers": 64, "num_attention_heads": 64},
-        "tie_word_embeddings": False,
-    },
-    "meta-llama/Llama-3.1-70B-Instruct": {
-        **{"model_type": "llama", "hidden_size": 8192, "intermediate_size": 28_672, "num_hidden_layers": 80},
-        **{"num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128_256, "tie_word_embeddings": False},
-    },
-    "deepseek-ai/DeepSeek-R1": {
-        **{"model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18_432, "num_hidden_layers": 61},
-        **{"moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8},
-        **{"first_k_dense_replace": 3, "num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129_280},
-        **{"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128},
-        **{"v_head_dim": 128, "tie_word_embeddings": False, "quantization_config": {"quant_method": "fp8"}},
-    },
-}
-"""The `config.json` of models that a plan can be made for without a download, as far as it decides their size, and
-whether they can be trained."""
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 @dataclass(frozen=True)
@@ -76,7 +35,20 @@ class ModelShape:
     vocabulary: int
     cache_values: int
     cache_heads: int
-    quantisation: str | None
+    quantisation: str | None = None
+
+
+KNOWN: Mapping[str, ModelShape] = {
+    "tiny": ModelShape(1_586_944, 393_664, 4, 192, 63, 512, 2),
+    "smollm2": ModelShape(134_515_008, 3_540_096, 30, 576, 49_152, 11_520, 3),
+    "Qwen/Qwen2.5-0.5B-Instruct": ModelShape(494_032_768, 14_912_384, 24, 896, 151_936, 6_144, 2),
+    "Qwen/Qwen3-1.7B": ModelShape(1_720_574_976, 50_336_000, 28, 2_048, 151_936, 57_344, 8),
+    "Qwen/Qwen3-8B": ModelShape(8_190_735_360, 192_946_432, 36, 4_096, 151_936, 73_728, 8),
+    "Qwen/Qwen3-32B": ModelShape(32_762_123_264, 487_598_336, 64, 5_120, 151_936, 131_072, 8),
+    "meta-llama/Llama-3.1-70B-Instruct": ModelShape(70_553_706_496, 855_654_400, 80, 8_192, 128_256, 163_840, 8),
+    "deepseek-ai/DeepSeek-R1": ModelShape(671_026_404_352, 11_507_286_016, 61, 7_168, 129_280, 35_136, 1, "fp8"),
+}
+"""Models that a plan can be made for without a download. A test counts each from its configuration."""
 
 
 def model_shape(path: str) -> ModelShape:
@@ -85,12 +57,11 @@ def model_shape(path: str) -> ModelShape:
     Raises:
         UserError: the model is neither known here nor a local folder.
     """
-    if path == "tiny":
-        return shape_of(tiny_policy.config())
     if path in KNOWN:
-        settings = dict(KNOWN[path])
-        return shape_of(AutoConfig.for_model(settings.pop("model_type"), **settings))
+        return KNOWN[path]
     if (Path(path) / "config.json").is_file():
+        from transformers import AutoConfig
+
         return shape_of(AutoConfig.from_pretrained(path, local_files_only=True))
     raise UserError(
         f"model.path {path}: its size is not known before it is downloaded. Give a local folder with its config.json, "
@@ -98,8 +69,19 @@ def model_shape(path: str) -> ModelShape:
     )
 
 
-def shape_of(config: PreTrainedConfig) -> ModelShape:
-    """Build a model of a configuration without memory for its weights, and count."""
+def parameters_of(path: str) -> int | None:
+    """Return the parameters of a model that is known, or whose weights lie in a folder; None of any other."""
+    if path in KNOWN:
+        return KNOWN[path].parameters
+    files = sorted(Path(path).glob("*.safetensors")) if path else []
+    return sum(map(_values_in, files)) or None
+
+
+def shape_of(config: "PreTrainedConfig") -> ModelShape:
+    """Build a model of a configuration on PyTorch's `meta` device, without memory for its weights, and count."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     names = model._no_split_modules or []
@@ -116,13 +98,39 @@ def shape_of(config: PreTrainedConfig) -> ModelShape:
     )
 
 
-def _cache_values_of_a_layer(config: PreTrainedConfig) -> int:
+def quantisation(settings: Mapping[str, Any]) -> str | None:
+    """Return how the weights are quantised by a model's `config.json`, such as `fp8`; None if they are not."""
+    config = settings.get("quantization_config") or settings.get("compression_config")
+    return config.get("quant_method", "an unknown method") if config else None
+
+
+def untrainable(path: str, method: str) -> str:
+    """Say why a model with quantised weights is refused, and what to give instead."""
+    return (
+        f"the weights of model.path {path} are quantised ({method}) and can't be trained: "
+        "give the same model with bfloat16 or float32 weights"
+    )
+
+
+def _values_in(file: Path) -> int:
+    """Return the numbers that a file of weights holds, by its header."""
+    total = 0
+    with safe_open(file, framework="numpy") as tensors:
+        for name in tensors.keys():  # noqa: SIM118 - it is no mapping
+            values = 1
+            for size in tensors.get_slice(name).get_shape():
+                values *= size
+            total += values
+    return total
+
+
+def _cache_values_of_a_layer(config: "PreTrainedConfig") -> int:
     if _has_latent_attention(config):
         return config.kv_lora_rank + config.qk_rope_head_dim
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return 2 * config.num_key_value_heads * head
 
 
-def _has_latent_attention(config: PreTrainedConfig) -> bool:
+def _has_latent_attention(config: "PreTrainedConfig") -> bool:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434) caches a latent and a rotary key for all heads."""
     return bool(getattr(config, "kv_lora_rank", None))

@@ -1,14 +1,18 @@
+from math import inf
+
 import pytest
 
 from configs.errors import UserError
-from tasks.cluster.machines import Cluster, parse_cluster
+from tasks.cluster.machines import GPUS, USUAL_MEMORY, Cluster, parse_cluster
+from tasks.cluster.placement import Node
 
 
 def test_nodes_gpus_and_kind_are_read():
-    assert parse_cluster("4x8:MI300X") == Cluster(4, 8, "MI300X")
+    assert parse_cluster("4x8:MI300X") == Cluster(4, Node(inf, 8, USUAL_MEMORY), GPUS["MI300X"])
+    assert parse_cluster("4x8:MI300X").gpus == 32
     assert parse_cluster("2x8:h100").accelerator == "nvidia"
     assert parse_cluster("1x1:mi355x").accelerator == "amd"
-    assert parse_cluster("cpu") == Cluster(1, 0, None)
+    assert parse_cluster("cpu") == Cluster(1, Node(inf, 0), None)
     assert parse_cluster("cpu").accelerator == "cpu"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from configs.errors import UserError
 from configs.schema import Recipe
-from tasks.cluster.placement import Bundle, Layout, Room, place
+from tasks.cluster.placement import Bundle, Layout, Node, place
 
 
 def recipe(engine: dict[str, Any], learner: dict[str, Any]) -> Recipe:
@@ -21,7 +21,7 @@ def bundle_of(layout: Layout, name: str) -> int | None:
     return next(placed.bundle for placed in layout.placed if placed.name == name)
 
 
-NODE = Room(cpus=64, gpus=8)
+NODE = Node(cpus=64, gpus=8)
 
 
 def test_engines_come_first_and_ranks_fill_what_is_left():
@@ -53,7 +53,7 @@ def test_ranks_that_follow_each_other_share_a_node_as_long_as_it_has_room():
 def test_colocated_ranks_are_on_the_gpus_of_the_engines_and_in_their_bundles():
     engine = {"count": 2, "gpus": 2, "cpus": 1, "placement": "colocated"}
 
-    layout = place(recipe(engine, {"ranks": 4, "gpus": 1, "cpus": 2}), [Room(64, 2), Room(64, 2)])
+    layout = place(recipe(engine, {"ranks": 4, "gpus": 1, "cpus": 2}), [Node(64, 2), Node(64, 2)])
 
     assert spots(layout) == {
         "engine-0": (0, (0, 1)),
@@ -68,28 +68,28 @@ def test_colocated_ranks_are_on_the_gpus_of_the_engines_and_in_their_bundles():
 
 
 def test_one_gpu_is_enough_for_both():
-    layout = place(recipe({"gpus": 1, "placement": "colocated"}, {"gpus": 1}), [Room(8, 1)])
+    layout = place(recipe({"gpus": 1, "placement": "colocated"}, {"gpus": 1}), [Node(8, 1)])
 
     assert spots(layout) == {"engine-0": (0, (0,)), "learner-0": (0, (0,))}
 
 
 @pytest.mark.parametrize("placement", ["split", "colocated"])
 def test_what_asks_for_nothing_is_in_no_bundle(placement: str):
-    layout = place(recipe({"placement": placement}, {}), [Room(2, 0)])
+    layout = place(recipe({"placement": placement}, {}), [Node(2, 0)])
 
     assert layout.bundles == []
     assert [placed.bundle for placed in layout.placed] == [None, None]
 
 
 def test_cpus_are_room_too():
-    layout = place(recipe({"count": 2, "cpus": 1}, {"ranks": 2, "cpus": 1}), [Room(2, 0), Room(2, 0)])
+    layout = place(recipe({"count": 2, "cpus": 1}, {"ranks": 2, "cpus": 1}), [Node(2, 0), Node(2, 0)])
 
     assert [placed.node for placed in layout.placed] == [0, 0, 1, 1]
     assert layout.bundles == [Bundle(0, 1, 0), Bundle(0, 1, 0), Bundle(1, 2, 0)]
 
 
 def test_nodes_may_differ():
-    layout = place(recipe({"gpus": 4}, {"ranks": 2, "gpus": 1}), [Room(8, 8), Room(8, 0), Room(8, 2)])
+    layout = place(recipe({"gpus": 4}, {"ranks": 2, "gpus": 1}), [Node(8, 8), Node(8, 0), Node(8, 2)])
 
     assert spots(layout)["engine-0"] == (0, (0, 1, 2, 3))
     assert spots(layout)["learner-1"] == (0, (5,))
@@ -97,9 +97,9 @@ def test_nodes_may_differ():
 
 def test_a_cluster_without_room_is_refused_with_what_is_needed_and_what_there_is():
     with pytest.raises(UserError, match=r"learner-1, which asks for 1 CPU .* need 3 CPU .* has 2 CPU .* on 1 nodes"):
-        place(recipe({"cpus": 1}, {"ranks": 2, "cpus": 1}), [Room(2, 0)])
+        place(recipe({"cpus": 1}, {"ranks": 2, "cpus": 1}), [Node(2, 0)])
 
 
 def test_room_on_several_nodes_does_not_help_an_engine_that_needs_one():
     with pytest.raises(UserError, match=r"engine-0, which asks for 3 CPU .* on one node"):
-        place(recipe({"cpus": 3}, {}), [Room(2, 0), Room(2, 0)])
+        place(recipe({"cpus": 3}, {}), [Node(2, 0), Node(2, 0)])

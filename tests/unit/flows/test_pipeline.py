@@ -18,8 +18,8 @@ STEPS = 6
 class Node:
     """A submitted task: its name, and what it was given."""
 
-    def __init__(self, task: Any, parameters: dict[str, Any]) -> None:
-        self.name, self.parameters = task.name, parameters
+    def __init__(self, stage: Any, parameters: dict[str, Any]) -> None:
+        self.name, self.parameters = stage.task.name, parameters
 
     def result(self) -> dict[str, Any]:
         return {"seconds": 0.0}
@@ -40,8 +40,8 @@ class Graph:
         self.nodes: list[Node] = []
         self.commits: list[int] = []
 
-    def submit(self, task: Any, **parameters: Any) -> Node:
-        self.nodes.append(Node(task, parameters))
+    def submit(self, stage: Any, **parameters: Any) -> Node:
+        self.nodes.append(Node(stage, parameters))
         return self.nodes[-1]
 
     def commit(self, run: Run, step: int, metrics: Any) -> None:

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from configs.loader import load_recipe
 from flows import runs
-from flows.runs import duration, list_runs, state, summaries, tell
+from flows.runs import list_runs, state, summaries, tell
+from tasks.cluster.limits import duration
 from tasks.run.directory import Run
 from tasks.run.events import record
 from tasks.run.ledger import commit, create_run

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-GUARD = [sys.executable, "-m", "tasks.processes.guard", "--"]
+GUARD = [sys.executable, "-m", "tasks.processes.guard", "2", "--"]
 # A command with a child of its own, both of which write their process ids and sleep.
 FAMILY = textwrap.dedent("""
     import os, signal, subprocess, sys, time

@@ -13,6 +13,8 @@ from tasks.processes.preflight import Report, problems, report, versions
 
 DRIVER = {"python": "3.12.3", "torch": "2.14.1", "code of rl-post": "0123456789ab"}
 
+CONNECT = 10.0  # Seconds.
+
 
 def test_nodes_that_are_like_the_driver_and_reach_everything_are_fine():
     assert problems(DRIVER, {"a": Report(DRIVER, {}), "b": Report(DRIVER, {})}) == []
@@ -64,12 +66,12 @@ def service() -> Iterator[str]:
 
 
 def test_a_node_writes_its_name_where_the_driver_reads_it(tmp_path: Path, service: str):
-    assert report(tmp_path / "node-1", {"MLflow": f"{service}/health"}).out_of_reach == {}
+    assert report(tmp_path / "node-1", {"MLflow": f"{service}/health"}, CONNECT).out_of_reach == {}
     assert (tmp_path / "node-1").read_text() == "node-1"
 
 
 def test_a_directory_that_a_node_does_not_mount_is_out_of_its_reach(tmp_path: Path):
-    (what, why), *others = report(tmp_path / "home" / "meeting" / "node-1", {}).out_of_reach.items()
+    (what, why), *others = report(tmp_path / "home" / "meeting" / "node-1", {}, CONNECT).out_of_reach.items()
 
     assert what == f"the run directory {tmp_path / 'home'}"
     assert why.startswith("No such file or directory; set RL_POST_HOME")
@@ -81,7 +83,7 @@ def test_a_service_that_fails_or_is_not_there_is_named_without_the_password_in_i
 ):
     services = {"MLflow": f"{service}/broken/health", "the Prefect API": "http://user:secret@127.0.0.1:9/api/health"}
 
-    found = report(tmp_path / "node-1", services).out_of_reach
+    found = report(tmp_path / "node-1", services, CONNECT).out_of_reach
 
     assert [what.split(" at ")[0] for what in found] == ["MLflow", "the Prefect API"]
     assert "it answers with status 500" in found.values()

@@ -14,7 +14,7 @@ from typing import TypeVar
 import pytest
 
 from configs.reward import Reward
-from tasks.reward.scorer import Scorer, identity
+from tasks.reward.scorer import Scorer, gold_statuses
 from tests.unit.reward.conftest import Answer, MakeScorer
 
 Grade = Callable[..., float | None]
@@ -133,7 +133,7 @@ def test_for_numeric_a_percent_sign_is_a_unit(make_scorer: MakeScorer, answer: A
 def test_a_gold_given_as_the_answer_is_right(gold: str, grade: Grade, make_scorer: MakeScorer, answer: Answer):
     assert grade(gold, rf"The final answer is \boxed{{{gold}}}") == 1.0
     assert grade(f"${gold}$", rf"The final answer is \boxed{{{gold}}}") == 1.0
-    assert identity(make_scorer(accuracy="math"), [answer(gold, "").question]) == ["right"]
+    assert gold_statuses(make_scorer(accuracy="math"), [answer(gold, "").question]) == ["right"]
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_a_bare_gold_is_read_whole(gold: str, other: str, grade: Grade):
 
 def test_golds_that_cant_be_won_are_found_in_preparation(make_scorer: MakeScorer, answer: Answer):
     golds = [answer(gold, "", id=gold).question for gold in ("72", "seventy-two", "")]
-    assert identity(make_scorer(accuracy="numeric"), golds) == ["right", "unscorable", "unscorable"]
-    assert identity(make_scorer(accuracy="math"), golds) == ["right", "right", "unscorable"]
+    assert gold_statuses(make_scorer(accuracy="numeric"), golds) == ["right", "unscorable", "unscorable"]
+    assert gold_statuses(make_scorer(accuracy="math"), golds) == ["right", "right", "unscorable"]
 
 
 def test_a_box_cut_by_the_length_limit_is_truncated_not_wrong(make_scorer: MakeScorer, answer: Answer):

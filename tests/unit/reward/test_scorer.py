@@ -7,7 +7,7 @@ from configs.reward import Reward
 from tasks.records.question import Question
 from tasks.reward import kinds
 from tasks.reward.outcome import Answered, Outcome, Score
-from tasks.reward.scorer import Scorer, identity
+from tasks.reward.scorer import Scorer, gold_statuses
 from tests.unit.reward.conftest import Answer, MakeScorer
 
 AS_TOLD = "python:tests.unit.reward.samples.as_told"
@@ -132,15 +132,15 @@ def test_a_function_that_cant_be_imported_is_reported_as_the_recipes_mistake(ans
 def test_a_question_is_refused_if_its_own_gold_is_not_right(kind: str, make_scorer: MakeScorer, answer: Answer):
     golds = {"math": r"\frac12", "numeric": "1/2", "exact": "one half", "choice": "C", "json": '{"half": 0.5}'}
     questions = [answer(gold, "", id=gold).question for gold in (golds[kind], "")]
-    assert identity(make_scorer(accuracy=kind), questions) == ["right", "unscorable"]
+    assert gold_statuses(make_scorer(accuracy=kind), questions) == ["right", "unscorable"]
 
 
 def test_golds_that_have_no_value_of_their_own_are_taken_as_right_and_further_parts_do_not_count(
     make_scorer: MakeScorer, answer: Answer
 ):
     question = answer("7", "").question
-    assert identity(make_scorer(accuracy=AS_TOLD), [question]) == ["right"]
-    assert identity(make_scorer(accuracy="numeric", parts={"own": AS_TOLD}), [question]) == ["right"]
+    assert gold_statuses(make_scorer(accuracy=AS_TOLD), [question]) == ["right"]
+    assert gold_statuses(make_scorer(accuracy="numeric", parts={"own": AS_TOLD}), [question]) == ["right"]
 
 
 HOSTILE = [

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from tasks.rollout.fleet import LOSSES, Fleet, Request
+from tasks.cluster.limits import ENGINE_LOSSES
+from tasks.rollout.fleet import Fleet, Request
 from tasks.server.client import EngineClient, EngineRefused, EngineUnavailable, Response
 
 STUCK = 99
@@ -119,7 +120,7 @@ def test_an_engine_that_is_lost_again_and_again_is_an_error() -> None:
 
     with pytest.raises(EngineUnavailable, match="is down"):
         Fleet([connect], in_flight=1).generate(requests(0), 1.0, wanted=1)
-    assert len(lives) == LOSSES
+    assert len(lives) == ENGINE_LOSSES
 
 
 def test_what_a_server_dropped_by_itself_is_asked_again() -> None:

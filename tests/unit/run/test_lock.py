@@ -14,7 +14,6 @@ import pytest
 
 from configs.errors import UserError
 from configs.loader import load_recipe
-from tasks.run import lock as lock_module
 from tasks.run.directory import Run
 from tasks.run.events import read_events
 from tasks.run.ledger import create_run
@@ -34,7 +33,7 @@ HOLD = textwrap.dedent("""
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return create_run(tmp_path, load_recipe("r1"))
+    return create_run(tmp_path, load_recipe("r1", ["timeouts.silence=0.3"]))
 
 
 @pytest.fixture
@@ -44,12 +43,6 @@ def driver(run: Run):
     yield process
     process.kill()
     process.wait()
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock_module, "HEARTBEAT", 0.02)
-    monkeypatch.setattr(lock_module, "STALE", 0.3)
 
 
 def held_by(run: Run, **differs: Any) -> None:
@@ -97,7 +90,6 @@ def test_a_lock_that_is_given_back_leaves_no_file_and_can_be_taken_again(run: Ru
         assert not (run.root / "lock.json").exists()
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("clock_of_the_other", [-86400.0, 0.0, 86400.0], ids=["a day behind", "right", "a day ahead"])
 def test_a_driver_on_another_machine_that_gives_signs_of_life_is_not_replaced_whatever_its_clock_says(
     run: Run, clock_of_the_other: float
@@ -121,7 +113,6 @@ def test_a_driver_on_another_machine_that_gives_signs_of_life_is_not_replaced_wh
         other.join()
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("seconds", [-86400.0, 0.0, 86400.0], ids=["in the future", "now", "long ago"])
 def test_a_driver_on_another_machine_without_a_sign_of_life_is_replaced_whatever_the_time_of_its_last(
     run: Run, seconds: float
@@ -133,7 +124,6 @@ def test_a_driver_on_another_machine_without_a_sign_of_life_is_replaced_whatever
         lock.check()
 
 
-@pytest.mark.usefixtures("quick")
 def test_the_owner_gives_signs_of_life_and_needs_no_room_on_the_disk_for_them(run: Run) -> None:
     with hold(run):
         before, content = (run.root / "lock.json").stat(), read_json(run.root / "lock.json")
@@ -142,7 +132,6 @@ def test_the_owner_gives_signs_of_life_and_needs_no_room_on_the_disk_for_them(ru
         assert read_json(run.root / "lock.json") == content
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_driver_that_was_replaced_meanwhile_commits_nothing_and_leaves_the_new_ones_lock(run: Run) -> None:
     with hold(run) as lock:
         held_by(run, host="far", place="another boot")

@@ -6,7 +6,8 @@ import pytest
 
 from configs.schema import Engine, Evaluation, Learner, Recipe, Rollout
 from tasks.cluster.devices import Accelerator
-from tasks.server.launch import ServerSpec, launch_spec, samples_at_once
+from tasks.cluster.limits import samples_at_once
+from tasks.server.launch import ServerSpec, launch_spec
 
 
 def recipe_of(engine: Engine) -> Recipe:

@@ -12,7 +12,7 @@ from configs.schema import Recipe
 from tasks.server.client import TORN, Endpoint, WeightsNotUpdated
 from tasks.weights import from_memory
 from tasks.weights.from_memory import Sender
-from tasks.weights.transports import WAYS, together
+from tasks.weights.transports import TRANSPORTS, together
 from trainer.state.export import Named
 
 FLOAT = 4  # bytes
@@ -69,7 +69,7 @@ class Direct:
 def servers(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
     servers = {name: Server(name) for name in ("one", "two")}
     monkeypatch.setattr(from_memory, "EngineClient", lambda endpoint, attempts: servers[endpoint.url])
-    monkeypatch.setitem(WAYS, "tensors", Direct)
+    monkeypatch.setitem(TRANSPORTS, "tensors", Direct)
     return list(servers.values())
 
 
@@ -108,7 +108,7 @@ def test_where_an_update_fails_every_engine_goes_on_and_none_has_the_new_version
     for server in servers:
         assert server.told[-1] == "/continue_generation"
         assert not any(told.endswith(" 7") for told in server.told)
-    assert failing._way.dropped == 1  # pyright: ignore[reportAttributeAccessIssue]
+    assert failing._transport.dropped == 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize("fails_at", [None, BUCKETS[2]])
@@ -132,7 +132,9 @@ def test_an_engine_that_says_success_and_has_the_weights_of_before_does_not_get_
     send(believing, servers[:1], 6, value=1.0)
     servers[0].lies = True
 
-    with pytest.raises(WeightsNotUpdated, match="one said that it loaded weights, but has those that it had before"):
+    with pytest.raises(
+        WeightsNotUpdated, match="one said that it loaded weights, but its tensors are those that it had before"
+    ):
         send(believing, servers[:1], 7, value=2.0)
     assert "/update_weight_version 7" not in servers[0].told
 
@@ -161,7 +163,7 @@ def test_calls_are_made_together_and_their_results_are_in_order():
         assert other.wait(10)
         return value
 
-    assert together(lambda: call(first, second, 1), lambda: call(second, first, 2)) == [1, 2]
+    assert together(lambda: call(first, second, 1), lambda: call(second, first, 2), timeout=20) == [1, 2]
 
 
 def test_a_failure_is_raised_while_the_others_still_wait_for_the_one_that_failed():
@@ -171,7 +173,7 @@ def test_a_failure_is_raised_while_the_others_still_wait_for_the_one_that_failed
         raise RuntimeError("lost")
 
     with pytest.raises(RuntimeError, match="lost"):
-        together(lambda: released.wait(60), fail)
+        together(lambda: released.wait(60), fail, timeout=60)
     released.set()
 
 
