@@ -30,7 +30,7 @@ from transformers import AutoModelForCausalLM
 
 from configs.schema import Model
 from tasks.run.directory import home
-from tasks.tracking.tracker import provenance
+from tasks.tracking.provenance import provenance
 from trainer.batches.collation import collate
 from trainer.batches.packing import PromptResponse
 from trainer.model import policy

@@ -30,7 +30,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from tasks.cluster.machines import GPUS, gpu_of
 from trainer.batches.attention import attend, packing_of
 from trainer.batches.collation import collate
-from trainer.batches.packing import PromptResponse, Row, pack
+from trainer.batches.packing import PackedRow, PromptResponse, pack
 from trainer.model.policy import Dtype, Policy
 from trainer.model.scoring import CHUNK_BYTES, score, score_in_chunks
 
@@ -128,7 +128,7 @@ def attention(work: Work) -> Numbers:
     return numbers
 
 
-def dense_mask(row: Row) -> Tensor:
+def dense_mask(row: PackedRow) -> Tensor:
     """[L, L] bool: who sees whom, written down block by block."""
     mask = torch.zeros(len(row.positions), len(row.positions), dtype=torch.bool)
     for block in row.blocks:

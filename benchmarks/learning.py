@@ -19,7 +19,7 @@ from tasks.evaluate.statistics import Outcomes, paired_difference, with_interval
 from tasks.records.samples import read_samples
 from tasks.run.directory import Run, home
 from tasks.run.ledger import committed_steps, open_run, read_commit
-from tasks.tracking.tracker import provenance
+from tasks.tracking.provenance import provenance
 
 HERE = Path(__file__).parent
 

@@ -24,7 +24,7 @@ from typing import Any
 from tasks.run.directory import Run, home
 from tasks.run.ledger import committed_steps, open_run, read_commit
 from tasks.run.lock import hold
-from tasks.tracking.tracker import provenance
+from tasks.tracking.provenance import provenance
 from trainer.files import read_json, write_json
 
 OUT = Path(__file__).with_suffix(".json")
@@ -81,7 +81,7 @@ def measure(mode: str, recipe: str, overrides: Sequence[str]) -> Line:
 
 def checkpoint_seconds(run: Run) -> float:
     """Return the seconds that a full checkpoint of a run's learner takes."""
-    from trainer.learner import Learner
+    from trainer.learner.learner import Learner
 
     policy = read_json(run.step_file(0, "policy.json"))["path"]
     learner = Learner(run.recipe, Path(policy))

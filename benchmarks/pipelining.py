@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.learning import measure
-from tasks.tracking.tracker import provenance
+from tasks.tracking.provenance import provenance
 
 OUT = Path(__file__).with_suffix(".json")
 STEPS = 24

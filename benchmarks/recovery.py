@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from tasks.run.directory import Run
-from tasks.tracking.tracker import provenance
+from tasks.tracking.provenance import provenance
 from tests.faults.faults import Fault
 from tests.faults.harness import Harness, Outcome
 from tests.faults.results import differences

@@ -23,7 +23,7 @@ from configs.reward import Reward
 from tasks.records.question import Question
 from tasks.reward.outcome import Answered
 from tasks.reward.scorer import Scorer
-from tasks.tracking.tracker import provenance
+from tasks.tracking.provenance import provenance
 
 HERE = Path(__file__).parent
 PAIRS = 5200

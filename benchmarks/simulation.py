@@ -28,13 +28,13 @@ from tokenizers import Tokenizer
 from configs.schema import Recipe
 from tasks.dataset.store import Prompt
 from tasks.records.question import Question
-from tasks.records.samples import Row
+from tasks.records.samples import SampleRow
 from tasks.reward.task import score_rows
-from tasks.rollout.carry import part, take_up
+from tasks.rollout.carry import split_finished, take_up
 from tasks.rollout.fleet import Fleet
 from tasks.rollout.shard import Sampling, roll_out
 from tasks.server.client import EngineClient, Response
-from tasks.tracking.tracker import provenance
+from tasks.tracking.provenance import provenance
 from trainer.model.tiny_policy import build_tokenizer
 
 OUT = Path(__file__).with_suffix(".json")
@@ -135,7 +135,7 @@ def measure(count: int, policy: str, advance: Callable[[], None]) -> Measured:
     tokenizer = cast(Tokenizer, TOKENIZER.backend_tokenizer)  # pyright: ignore[reportAttributeAccessIssue]
     engines = [SimulatedEngine() for _ in range(count)]
     connects = [lambda engine=engine: cast(EngineClient, engine) for engine in engines]
-    carried: list[Row] = []
+    carried: list[SampleRow] = []
     wall = dispatch = scoring = 0.0
     memory: list[float] = []
     for step in range(1, STEPS + 1):
@@ -148,7 +148,7 @@ def measure(count: int, policy: str, advance: Callable[[], None]) -> Measured:
         else:
             wanted = groups if over > 1 else None
             rows = roll_out(Fleet(connects, IN_FLIGHT), tokenizer, rows, 0, sampling, wanted)
-        taken, carried = part(rows, groups)
+        taken, carried = split_finished(rows, groups)
         wall += time.monotonic() - began
         dispatch += time.process_time() - cpu
         began = time.monotonic()
@@ -171,11 +171,11 @@ def measure(count: int, policy: str, advance: Callable[[], None]) -> Measured:
 
 
 def _split(
-    connects: Sequence[Callable[[], EngineClient]], rows: list[Row], tokenizer: Tokenizer, sampling: Sampling
-) -> list[Row]:
+    connects: Sequence[Callable[[], EngineClient]], rows: list[SampleRow], tokenizer: Tokenizer, sampling: Sampling
+) -> list[SampleRow]:
     """Give each engine its share at once: what a step without `Fleet` would do."""
     share = GROUPS_PER_ENGINE * SAMPLES
-    done: dict[int, list[Row]] = {}
+    done: dict[int, list[SampleRow]] = {}
 
     def work(number: int) -> None:
         own = rows[number * share : (number + 1) * share]

@@ -24,7 +24,7 @@ from configs.schema import Engine as EngineSettings
 from configs.schema import Model, Recipe
 from tasks.engine.engine import Engine
 from tasks.run.directory import home
-from tasks.tracking.tracker import provenance
+from tasks.tracking.provenance import provenance
 from tasks.weights.from_memory import Sender
 from trainer.model import policy
 from trainer.model.pretrained import materialise

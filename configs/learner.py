@@ -9,7 +9,7 @@ from configs.section import Positive, Section, Share
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Descent(Section):
+class Optimizer(Section):
     """How weights follow a gradient: AdamW on float32 weights, clipping, and a schedule of the learning rate."""
 
     learning_rate: float = Field(default=2e-4, gt=0, description="AdamW's learning rate after warm-up.")
@@ -29,7 +29,7 @@ class Descent(Section):
     )
 
     @model_validator(mode="after")
-    def the_final_share_is_reached(self) -> "Descent":
+    def the_final_share_is_reached(self) -> "Optimizer":
         """Refuse a final share that nothing falls to."""
         if self.schedule == "constant" and self.final_share:
             raise ValueError(
@@ -39,7 +39,7 @@ class Descent(Section):
         return self
 
 
-class Optimizer(Descent):
+class PolicyOptimizer(Optimizer):
     """The policy's."""
 
     epochs: Positive = Field(default=1, description="Passes over the samples of a step.")

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from configs.algorithm import RATIO_LOSSES, Algorithm
 from configs.data import ColdStart, Data
-from configs.learner import Descent, Learner, Optimizer
+from configs.learner import Learner, Optimizer, PolicyOptimizer
 from configs.reward import Reward
 from configs.section import Positive, Section, Share
 from configs.timeouts import Timeouts
@@ -148,8 +148,8 @@ class Recipe(Section):
     engine: Engine = Engine()
     reward: Reward = Reward()
     algorithm: Algorithm = Algorithm()
-    optimizer: Optimizer = Optimizer()
-    critic: Descent = Descent()
+    optimizer: PolicyOptimizer = PolicyOptimizer()
+    critic: Optimizer = Optimizer()
     learner: Learner = Learner()
     pipeline: Pipeline = Pipeline()
     weight_sync: WeightSync = WeightSync()
@@ -231,7 +231,7 @@ class Recipe(Section):
                     f"{name}.warmup_steps ({descent.warmup_steps}) leaves no step of {self.steps} for "
                     f"schedule {descent.schedule}"
                 )
-        if self.critic != Descent() and not algorithm.needs_values:
+        if self.critic != Optimizer() and not algorithm.needs_values:
             raise ValueError(f"critic has no effect with advantage {algorithm.advantage}: leave it out, or set gae")
         without = [source.label for source in self.data.mixture if source.source != "arithmetic"]
         if self.cold_start and without:

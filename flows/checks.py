@@ -12,7 +12,7 @@ from configs.errors import UserError
 from configs.loader import load_recipe
 from configs.schema import Recipe
 from tasks.archive.store import opened
-from tasks.dataset.sources import check
+from tasks.dataset.sources import check_sources
 from tasks.processes.machine import check_devices, local_gpus
 from tasks.run.directory import home
 from tasks.run.lock import check_free
@@ -29,7 +29,7 @@ def check_before_start(name: str, overrides: Sequence[str], resume: str | None) 
             no SGLang.
     """
     recipe = _resumed(resume, overrides) if resume else load_recipe(name, overrides, gpus=local_gpus())
-    check(recipe.data)
+    check_sources(recipe.data)
     check_devices()
     _check_writable(home())
     if recipe.archive:
@@ -42,8 +42,7 @@ def check_before_start(name: str, overrides: Sequence[str], resume: str | None) 
 def _resumed(name: str, overrides: Sequence[str]) -> Recipe:
     run = opened(home(), name)
     check_free(run)
-    recipe, _ = check_resume(run, overrides)
-    return recipe
+    return check_resume(run, overrides).recipe
 
 
 def _check_writable(directory: Path) -> None:

@@ -13,7 +13,7 @@ import psutil
 from configs.errors import UserError
 from configs.loader import load_recipe
 from tasks.cluster.capacity import GIB, capacity
-from tasks.processes.machine import check_devices, this_node
+from tasks.processes.machine import check_devices, describe_gpus, this_node
 from tasks.run.directory import home
 from trainer.model.shape import model_shape
 
@@ -60,18 +60,11 @@ def _packages() -> Iterator[Finding]:
 
 
 def _accelerators() -> Iterator[Finding]:
-    import torch
-
     try:
         check_devices()
     except UserError as error:
         yield Finding("visible devices", "contradicting", False, str(error))
-    if not torch.cuda.is_available():
-        yield Finding("accelerator", "none: SGLang and the learner run on the CPU", True, "")
-        return
-    vendor = "AMD" if torch.version.hip else "NVIDIA"
-    names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
-    yield Finding("accelerator", f"{torch.cuda.device_count()} x {vendor} {', '.join(names)}", True, "")
+    yield Finding("accelerator", describe_gpus() or "none: SGLang and the learner run on the CPU", True, "")
 
 
 def _cluster() -> Iterator[Finding]:

@@ -1,9 +1,9 @@
 """The flow: dataset, cold start, then step by step rollout, reward, update, publication and evaluation.
 
-Every stage is a Prefect task on Ray. The next step is submitted before the last one is committed, so that Ray starts
-a task the moment its inputs exist. The edges between the tasks say which weights a step samples from: those of
-`pipeline.max_staleness` updates before its own last. With 0, rollouts are strictly on-policy; with more, they run
-beside the updates of the steps before them.
+Every stage is a Prefect task on Ray. The next step is submitted before the last one is committed, so that Ray starts a
+task the moment its inputs exist. The edges between the tasks decide which weights a step samples from. With
+`pipeline.max_staleness: 0` they are those that the step updates. With s they are s updates older, and the rollout runs
+beside the updates of the s steps before.
 """
 
 from collections import deque
@@ -15,8 +15,9 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from configs.loader import load_recipe
+from configs.schema import Recipe
 from flows.projections import Projections
-from flows.story import told
+from flows.story import story
 from tasks.archive.store import opened
 from tasks.dataset.task import prepare_dataset
 from tasks.engine.task import engine_actors, start_engines
@@ -33,7 +34,7 @@ from tasks.rollout.task import generate_rollouts
 from tasks.run.directory import Run, home
 from tasks.run.ledger import Receipt, commit, committed_steps, create_run, forget_weights, run_of
 from tasks.run.lock import Lock, hold
-from tasks.run.resume import changed_recipe, go_on
+from tasks.run.resume import check_resume, go_on
 from tasks.run.step_metrics import step_metrics
 from tasks.update.task import cold_start, learner_actors, save_checkpoint, update_policy
 from tasks.weights.task import publish_weights
@@ -49,35 +50,43 @@ def rl_post(recipe: str = "r1", overrides: list[str] | None = None, resume: str 
         resume: A run to go on with, by its id or the address of its copy; the recipe is then the run's
             own. A flow run that Prefect runs again goes on with the run that it began.
     """
-    run = _open(recipe, overrides or [], resume)
-    with hold(run) as lock:
-        return _train(go_on(run, overrides or [] if resume else []), lock)
+    begun = opened(home(), resume) if resume else run_of(home(), flow_run.id)
+    if begun is None:
+        wanted = load_recipe(recipe, overrides or [], gpus=int(offered().get("GPU", 0)))
+        _check_cluster(wanted)
+        run = create_run(home(), wanted, flow_run.id)
+        with hold(run) as lock:
+            return _train(run, lock)
+    with hold(begun) as lock:
+        checked = check_resume(begun, overrides or [] if resume else [])
+        _check_cluster(checked.recipe)
+        return _train(go_on(begun, checked), lock)
 
 
 def _train(run: Run, lock: Lock) -> dict[str, Any]:
     with (
-        told(run),
+        story(run),
         Projections(run) as projections,
         reserved(run.recipe) as seats,
         actors(run, engine_actors(run) | learner_actors(run), seats),
     ):
         dataset = submit(prepare_dataset, run=run)
+        projections.start(dataset.result())  # Now the model is here: the limits of what follows go by its size.
         policy = submit(cold_start, run=run, dataset=dataset)
         engines = submit(start_engines, run=run, dataset=dataset)
-        projections.start(dataset.result())
 
         staleness = run.recipe.pipeline.max_staleness
-        # The next steps sample from the weights of the last committed ones, which find again what they made.
+        # The first new steps sample from weights of committed ones. The tasks of those find what they made before.
         first = max(0, max(committed_steps(run), default=0) - staleness)
         published = deque([_publish(run, Step(first, update=policy), dataset, after=[engines])])
         ahead: deque[Step] = deque()
         scored: list[Call[Receipt]] = []
 
         def publish_next() -> None:
-            # The engines keep their weights until the last who sample from them did, and they are evaluated.
-            kept_for = [published[-1].weights, *scored, published[-1].evaluation]
-            idle = _learner_idle(run, ahead[-1])
-            published.append(_publish(run, ahead.popleft(), dataset, after=[*kept_for, *idle]))
+            # The engines keep a version until the last rollout that samples from it is scored and it is evaluated.
+            users = [published[-1].weights, *scored, published[-1].evaluation]
+            sender = _work_before_sending(run, ahead[-1])
+            published.append(_publish(run, ahead.popleft(), dataset, after=[*users, *sender]))
 
         def commit_all_but(latest: int) -> None:
             while len(published) > latest:
@@ -118,25 +127,19 @@ class Published:
     evaluation: Call[Receipt] | None
 
 
-def _open(recipe: str, overrides: list[str], resume: str | None) -> Run:
-    """Open the run to resume, or begin a new one, if the cluster can hold it and its nodes are ready."""
-    begun = opened(home(), resume) if resume else run_of(home(), flow_run.id)
-    if begun:
-        wanted, _ = changed_recipe(begun, overrides if resume else [])
-    else:
-        wanted = load_recipe(recipe, overrides, gpus=int(offered().get("GPU", 0)))
-    check_fits(wanted)
-    check_nodes(wanted)
-    return begun or create_run(home(), wanted, flow_run.id)
+def _check_cluster(recipe: Recipe) -> None:
+    """Refuse a recipe that the cluster can't hold, and nodes that are not ready, before anything starts."""
+    check_fits(recipe)
+    check_nodes(recipe)
 
 
 def _update(
     run: Run, number: int, policy: Call[Receipt], before: Step, scored: list[Call[Receipt]], published: Published
 ) -> Step:
     """Submit the update of a step's samples, which goes on from the step before, and its checkpoint if that is due."""
-    # Engines that share the learner's GPUs give their memory up for it, once they have answered the evaluation.
+    # Engines that share the learner's GPUs give them up for the update. First they answer the evaluation.
     evaluation = published.evaluation if run.recipe.engine.colocated else None
-    # A learner does one thing at a time, and before it updates again it sends the weights that rollouts wait for.
+    # The learner does one thing at a time. Rollouts wait for its weights, so it sends them before it updates again.
     sent = published.weights if run.recipe.versions_kept else None
     edges = {"before": before.update, "scored": scored, "after": [before.checkpoint, evaluation, sent]}
     update = submit(update_policy, run=run, step=number, policy=policy, **edges)
@@ -161,8 +164,8 @@ def _sample(
     return scored
 
 
-def _learner_idle(run: Run, latest: Step) -> list[Call[Receipt] | None]:
-    """Return what the learner has to finish before it can send weights; from disk engines take them without it."""
+def _work_before_sending(run: Run, latest: Step) -> list[Call[Receipt] | None]:
+    """Return what the learner has to finish before it can send weights; engines read those on the disk themselves."""
     return [] if run.recipe.weight_sync.via == "disk" else [latest.update, latest.checkpoint]
 
 

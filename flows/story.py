@@ -9,7 +9,7 @@ from tasks.run.ledger import committed_steps
 
 
 @contextmanager
-def told(run: Run) -> Iterator[None]:
+def story(run: Run) -> Iterator[None]:
     """Note the beginning and the end of a driver's work on a run, with the error that ended it."""
     again = any(event["event"] == "started" for event in read_events(run.events))
     done = max(committed_steps(run), default=None)

@@ -1,1 +1,1 @@
-"""The learner: PyTorch only. It knows nothing of Prefect, Ray or MLflow."""
+"""PyTorch only: it knows nothing of Prefect, Ray or MLflow. Whole files and process groups, for the rooms within."""

@@ -13,8 +13,8 @@ from tasks.dataset.contamination import gives_answer_away
 from tasks.dataset.demonstrations import demonstrate
 from tasks.dataset.prompts import encode_prompts, load_tokenizer, read_template
 from tasks.dataset.report import build_report
-from tasks.dataset.sources import Pool, choose, count_reasons, read
-from tasks.dataset.store import Prompt, Receipt
+from tasks.dataset.sources import Candidates, choose_questions, count_reasons, read_sources
+from tasks.dataset.store import PreparedDataset, Prompt
 from tasks.records.question import Finding, Question
 from tasks.reward.scorer import Scorer, gold_statuses
 from tasks.run.directory import datasets_in, models_in
@@ -26,7 +26,7 @@ PREPARATION_VERSION = 4
 _TOKENIZER_SUFFIXES = (".json", ".jinja", ".txt", ".model")
 
 
-def prepare_in(home: Path, recipe: Recipe, weights: bool = True) -> tuple[Path, Receipt]:
+def prepare_in(home: Path, recipe: Recipe, weights: bool = True) -> tuple[Path, PreparedDataset]:
     """Fetch or build the recipe's model and prepare its prompts, both in the caches of `home`: (model, receipt).
 
     Without `weights` no more is fetched from the hub than the prompts take: the tokenizer and the configuration.
@@ -38,7 +38,7 @@ def prepare_in(home: Path, recipe: Recipe, weights: bool = True) -> tuple[Path, 
     return model, prepare(recipe, model, datasets_in(home))
 
 
-def prepare(recipe: Recipe, model_dir: Path, out_dir: Path) -> Receipt:
+def prepare(recipe: Recipe, model_dir: Path, out_dir: Path) -> PreparedDataset:
     """Prepare the recipe's prompts, or find them as prepared before; safe to repeat.
 
     Prompts that leave no room for `rollout.max_response_tokens` in `model.context_length` are treated as
@@ -55,13 +55,13 @@ def prepare(recipe: Recipe, model_dir: Path, out_dir: Path) -> Receipt:
             fewer prompts left than a step needs or none for evaluation, or demonstrations longer than a response may
             be.
     """
-    pools, own_eval = read(recipe.data)
+    pools, own_eval = read_sources(recipe.data)
     digest = _digest(recipe, [*pools, own_eval] if own_eval else pools, model_dir)
     folder = out_dir / digest[:16]
     if folder.is_dir():
         return store.read_receipt(folder)
 
-    questions = choose(recipe.data, pools, own_eval)
+    questions = choose_questions(recipe.data, pools, own_eval)
     tokenizer = load_tokenizer(model_dir, read_template(recipe.data))
     limit = recipe.model.context_length - recipe.rollout.max_response_tokens
     dropped = list(questions.dropped)
@@ -86,7 +86,9 @@ def prepare(recipe: Recipe, model_dir: Path, out_dir: Path) -> Receipt:
         dropped,
         [note for prompt in train + held_out for note in _notes(prompt.question)],
     )
-    receipt = Receipt(path=str(folder), digest=digest, train_rows=len(train), eval_rows=len(held_out), dropped=reasons)
+    receipt = PreparedDataset(
+        path=str(folder), digest=digest, train_rows=len(train), eval_rows=len(held_out), dropped=reasons
+    )
     store.write(receipt, report, train, held_out, demonstrate(recipe, train, tokenizer), dropped)
     return receipt
 
@@ -148,7 +150,7 @@ def _require_rows(name: str, left: int, total: int, needed: int, limit: str, rea
         )
 
 
-def _digest(recipe: Recipe, pools: Sequence[Pool], model_dir: Path) -> str:
+def _digest(recipe: Recipe, pools: Sequence[Candidates], model_dir: Path) -> str:
     """SHA-256 of all that decides what is prepared; the questions themselves stand for their source."""
     settings = {
         "version": PREPARATION_VERSION,

@@ -59,7 +59,7 @@ def weighted_prompts_of_step(
     return np.argsort(-keys, kind="stable")[skip : skip + prompts_per_step].tolist()
 
 
-def choose(run: Run, step: int, turn: int, prompts: Sequence[Prompt]) -> list[tuple[int, Prompt]]:
+def prompts_of_round(run: Run, step: int, turn: int, prompts: Sequence[Prompt]) -> list[tuple[int, Prompt]]:
     """Return the prompts of a step's rollout round, each with the number of its group in the step.
 
     Args:

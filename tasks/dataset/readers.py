@@ -14,7 +14,7 @@ from typing import Any
 
 from tasks.reward.answers import up_to_closing_brace
 
-Row = Mapping[str, Any]
+TableRow = Mapping[str, Any]
 """A row by the reader's names for its columns; what the row has not is None."""
 
 
@@ -42,15 +42,15 @@ class Parsed:
     metadata: Mapping[str, Any] | None = None
 
 
-Reader = Callable[[Row], Parsed]
+Reader = Callable[[TableRow], Parsed]
 
 
-def plain(row: Row) -> Parsed:
+def plain(row: TableRow) -> Parsed:
     """A question, or its list of messages, and the gold answer as it stands."""
     return Parsed(_prompt(row, "question"), _text(row, "answer", "no answer"))
 
 
-def gsm8k(row: Row) -> Parsed:
+def gsm8k(row: TableRow) -> Parsed:
     """The gold is what follows the last `####` of the worked answer, without thousands separators."""
     _, mark, gold = _text(row, "answer", "no answer").rpartition("####")
     if not mark or not gold.strip():
@@ -58,7 +58,7 @@ def gsm8k(row: Row) -> Parsed:
     return Parsed(_prompt(row, "question"), gold.strip().replace(",", ""))
 
 
-def math(row: Row) -> Parsed:
+def math(row: TableRow) -> Parsed:
     r"""The gold is the content of the last `\boxed{…}` (or `\fbox{…}`, or `\boxed 7`) of the solution."""
     gold = last_boxed(_text(row, "solution", "no answer"))
     if not gold:
@@ -66,18 +66,18 @@ def math(row: Row) -> Parsed:
     return Parsed(_prompt(row, "problem"), gold)
 
 
-def problem_answer(row: Row) -> Parsed:
+def problem_answer(row: TableRow) -> Parsed:
     """A problem and its bare answer; AIME's `073` stays as it is."""
     return Parsed(_prompt(row, "problem"), _text(row, "answer", "no answer"))
 
 
-def dapo(row: Row) -> Parsed:
+def dapo(row: TableRow) -> Parsed:
     """A list of messages, and the gold in `reward_model.ground_truth`."""
     rule = _need(row, "reward_model", Mapping, "an object with ground_truth")
     return Parsed(_prompt(row, "prompt"), _text(rule, "ground_truth", "no answer"))
 
 
-def multiple_choice(row: Row) -> Parsed:
+def multiple_choice(row: TableRow) -> Parsed:
     """The choices are shown as `A. …`, `B. …`; the gold is a letter.
 
     Choices are a list of texts (MMLU), or an object with `text` and `label` lists (ARC). The answer is the position of
@@ -96,7 +96,7 @@ def multiple_choice(row: Row) -> Parsed:
     return Parsed(f"{_text(row, 'question', 'no question')}\n\n{shown}", _LETTERS[place])
 
 
-def mbpp(row: Row) -> Parsed:
+def mbpp(row: TableRow) -> Parsed:
     """The task with the tests that the code must pass, as MBPP is asked; the gold is the reference solution."""
     tests = _need(row, "test_list", list, "a list of tests")
     task = _text(row, "text", "no question")
@@ -104,7 +104,7 @@ def mbpp(row: Row) -> Parsed:
     return Parsed(prompt, _text(row, "code", "no answer"), {"tests": tests})
 
 
-def humaneval(row: Row) -> Parsed:
+def humaneval(row: TableRow) -> Parsed:
     """The head of a function to complete; the gold is the reference body, the metadata how it is tested."""
     # Code is kept with the indentation that it begins with.
     prompt, body = _need(row, "prompt", str, "code"), _need(row, "canonical_solution", str, "code")
@@ -132,7 +132,7 @@ def to_earlier_and_text(prompt: str | list[dict[str, str]]) -> tuple[str, str]:
     return json.dumps(earlier), last["content"].strip()
 
 
-def _prompt(row: Row, column: str) -> str | list[dict[str, str]]:
+def _prompt(row: TableRow, column: str) -> str | list[dict[str, str]]:
     value = row[column]
     if not isinstance(value, list):
         return _text(row, column, "no question")
@@ -145,7 +145,7 @@ def _prompt(row: Row, column: str) -> str | list[dict[str, str]]:
     return [{"role": message["role"], "content": message["content"]} for message in value]
 
 
-def _need(row: Row, column: str, kind: type | tuple[type, ...], expected: str) -> Any:
+def _need(row: TableRow, column: str, kind: type | tuple[type, ...], expected: str) -> Any:
     """Return a value that is there and of the right type."""
     value = row[column]
     if value is None or value == "":
@@ -159,7 +159,7 @@ def _is_message(value: object) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
 
 
-def _text(row: Row, column: str, missing: str) -> str:
+def _text(row: TableRow, column: str, missing: str) -> str:
     """Return a value as text, each number in one way; a row without the value is refused as `missing`."""
     value = row.get(column)
     match value:

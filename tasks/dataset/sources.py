@@ -21,7 +21,7 @@ _EVAL_SEED = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Pool:
+class Candidates:
     """What a source gave: different questions in the order in which they are taken, and what was left out."""
 
     source: Source
@@ -39,19 +39,19 @@ class Questions:
     rows: dict[str, int]
 
 
-def check(data: Data) -> None:
+def check_sources(data: Data) -> None:
     """Read or generate the questions, and refuse a source that has too few even if all of them are different.
 
-    Preparation then compares them with one another, which takes its time; see `choose`.
+    Preparation then compares them with one another, which takes its time; see `choose_questions`.
 
     Raises:
         UserError: a source can't be read, or has too few questions.
     """
-    pools, own_eval = read(data)
+    pools, own_eval = read_sources(data)
     _require_sizes(data, pools, own_eval, [len(pool.questions) for pool in pools])
 
 
-def read(data: Data) -> tuple[list[Pool], Pool | None]:
+def read_sources(data: Data) -> tuple[list[Candidates], Candidates | None]:
     """Read or generate every training source, and the evaluation questions' own source if there is one.
 
     A table is read whole (or `rows` of it) and shuffled by `data.seed`. Of a generated source as many questions are
@@ -68,7 +68,7 @@ def read(data: Data) -> tuple[list[Pool], Pool | None]:
     return pools, _read(data.eval, data.seed + _EVAL_SEED, data.eval_size) if data.eval else None
 
 
-def choose(data: Data, pools: Sequence[Pool], own_eval: Pool | None) -> Questions:
+def choose_questions(data: Data, pools: Sequence[Candidates], own_eval: Candidates | None) -> Questions:
     """Choose `data.train_size` and `data.eval_size` questions, all different, each source in proportion to its weight.
 
     A question that repeats an earlier one, apart from case and spaces, is dropped. Evaluation questions are chosen
@@ -104,9 +104,9 @@ def choose(data: Data, pools: Sequence[Pool], own_eval: Pool | None) -> Question
     )
 
 
-def _read(source: Source, seed: int, wanted: int | None) -> Pool:
+def _read(source: Source, seed: int, wanted: int | None) -> Candidates:
     if source.source == "arithmetic":
-        return Pool(source, arithmetic.questions(source.settings, seed, source.label), [])
+        return Candidates(source, arithmetic.questions(source.settings, seed, source.label), [])
     if source.source.startswith(GYM):
         # Importing its hundred tasks takes a second that other sources needn't pay.
         from tasks.dataset import gym
@@ -114,11 +114,11 @@ def _read(source: Source, seed: int, wanted: int | None) -> Pool:
         assert wanted is not None  # The recipe was checked.
         task, draws = source.source.removeprefix(GYM), wanted * _DRAWS_PER_QUESTION
         stream = gym.generate_questions(task, source.settings, seed, draws, source.name)
-        return Pool(source, *drop_repeated(stream, wanted))
+        return Candidates(source, *drop_repeated(stream, wanted))
     found, refused = read_questions(source, seed)
     questions, repeated = drop_repeated(found)
     random.Random(seed).shuffle(questions)
-    return Pool(source, questions, refused + repeated)
+    return Candidates(source, questions, refused + repeated)
 
 
 def _different(questions: list[Question], data: Data) -> tuple[list[Question], list[Finding]]:
@@ -156,7 +156,9 @@ def _largest_mixture(counts: list[int], sources: Sequence[WeightedSource]) -> li
     return [min(count, round(scale * source.weight)) for count, source in zip(counts, sources, strict=True)]
 
 
-def _require_sizes(data: Data, pools: Sequence[Pool], own_eval: Pool | None, available: Sequence[int]) -> None:
+def _require_sizes(
+    data: Data, pools: Sequence[Candidates], own_eval: Candidates | None, available: Sequence[int]
+) -> None:
     """Refuse sources with fewer questions than the recipe asks of them; `available` is of each training source."""
     if own_eval:
         _require(own_eval.source, len(own_eval.questions), {"data.eval_size": data.eval_size or 1})

@@ -37,7 +37,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Receipt:
+class PreparedDataset:
     """What preparation made: the folder, the digest of all that it is made of, rows, and rows left out by reason."""
 
     path: str
@@ -48,7 +48,7 @@ class Receipt:
 
 
 def write(
-    receipt: Receipt,
+    receipt: PreparedDataset,
     report: Report,
     train: Sequence[Prompt],
     held_out: Sequence[Prompt],
@@ -66,9 +66,9 @@ def write(
         (folder / "report.json").write_text(json.dumps(asdict(report), indent=2))
 
 
-def read_receipt(path: str | Path) -> Receipt:
+def read_receipt(path: str | Path) -> PreparedDataset:
     """Read the receipt of a prepared folder, wherever it lies now."""
-    return Receipt(**json.loads((Path(path) / "receipt.json").read_text()) | {"path": str(path)})
+    return PreparedDataset(**json.loads((Path(path) / "receipt.json").read_text()) | {"path": str(path)})
 
 
 def read_report(path: str | Path) -> Report:

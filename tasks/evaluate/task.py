@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tasks.dataset.store import read_prompts
 from tasks.evaluate.statistics import accuracy
 from tasks.orchestrator.dispatch import stage
-from tasks.records.samples import SCORED, Row, write_samples
+from tasks.records.samples import SCORED, SampleRow, write_samples
 from tasks.reward.task import score_rows
 from tasks.rollout.shard import Sampling, begin, roll_out
 from tasks.rollout.task import fleet, load_text_tokenizer
@@ -50,7 +50,7 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
     return once(run.evaluation(version), make)
 
 
-def accuracy_metrics(name: str, rows: Sequence[Row]) -> dict[str, float]:
+def accuracy_metrics(name: str, rows: Sequence[SampleRow]) -> dict[str, float]:
     """Return the accuracy of scored answers under `name`, and its 95 % interval; each question counts once."""
     outcomes: dict[str, list[float]] = defaultdict(list)
     for row in rows:

@@ -28,6 +28,18 @@ def local_gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
+def describe_gpus() -> str | None:
+    """Return how many GPUs of what kinds this machine has, in words; None if it has none."""
+    count = local_gpus()
+    if not count:
+        return None
+    import torch
+
+    vendor = "AMD" if torch.version.hip else "NVIDIA"
+    names = {torch.cuda.get_device_name(index) for index in range(count)}
+    return f"{count} x {vendor} {', '.join(sorted(names))}"
+
+
 def check_devices() -> None:
     """Refuse contradicting variables of visible GPUs, where there are GPUs.
 

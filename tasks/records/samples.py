@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from trainer.files import whole_file
 
-Row = dict[str, Any]
+SampleRow = dict[str, Any]
 
 ROLLOUT = pa.schema(
     [
@@ -38,17 +38,17 @@ SCORED = (
 )
 
 
-def write_samples(path: Path, rows: list[Row], schema: pa.Schema) -> None:
+def write_samples(path: Path, rows: list[SampleRow], schema: pa.Schema) -> None:
     """Write samples, whole or not at all."""
     with whole_file(path) as temporary:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary)
 
 
-def raw_accuracy(row: Row) -> float | None:
+def raw_accuracy(row: SampleRow) -> float | None:
     """Return a scored sample's accuracy before weights and shaping; None where it is not known."""
     return json.loads(row["parts"]).get("accuracy")
 
 
-def read_samples(paths: Iterable[Path | str]) -> list[Row]:
+def read_samples(paths: Iterable[Path | str]) -> list[SampleRow]:
     """Read samples from several files, in the order given."""
     return [row for path in paths for row in pq.read_table(path).to_pylist()]

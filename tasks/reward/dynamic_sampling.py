@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from configs.errors import UserError
 from configs.schema import Recipe
 from tasks.orchestrator.dispatch import Call
-from tasks.records.samples import Row, raw_accuracy
+from tasks.records.samples import SampleRow, raw_accuracy
 from tasks.run.ledger import Receipt
 
 Accuracies = Mapping[str, Sequence[float | None]]
@@ -30,7 +30,7 @@ def another_round(recipe: Recipe, rounds: int, scored: Sequence[Call[Receipt]]) 
     return needs_another_round(selected, rounds, dynamic.max_rounds)
 
 
-def accuracies(rows: Iterable[Row]) -> Accuracies:
+def accuracies(rows: Iterable[SampleRow]) -> Accuracies:
     """Return the raw accuracies of scored samples, by group."""
     found: dict[str, list[float | None]] = defaultdict(list)
     for row in rows:
@@ -38,7 +38,7 @@ def accuracies(rows: Iterable[Row]) -> Accuracies:
     return found
 
 
-def learnt_from(recipe: Recipe, rows: Sequence[Row]) -> list[Row]:
+def learnt_from(recipe: Recipe, rows: Sequence[SampleRow]) -> list[SampleRow]:
     """Return the samples that an update takes: with dynamic sampling the first informative groups, else all."""
     if recipe.algorithm.dynamic_sampling is None:
         return list(rows)

@@ -1,12 +1,12 @@
 """The reward task: score the samples of a shard."""
 
 import json
-from functools import lru_cache
 
+from configs.reward import Reward
 from configs.schema import Recipe
 from tasks.orchestrator.dispatch import stage
 from tasks.records.question import Question
-from tasks.records.samples import SCORED, Row, read_samples, write_samples
+from tasks.records.samples import SCORED, SampleRow, read_samples, write_samples
 from tasks.reward.dynamic_sampling import accuracies
 from tasks.reward.outcome import Answered
 from tasks.reward.scorer import Scorer
@@ -33,7 +33,7 @@ def score_rewards(run: Run, step: int, shard: int, samples: Receipt) -> Receipt:
     return once(receipt_of(run.scored(step, shard)), make)
 
 
-def score_rows(rows: list[Row], recipe: Recipe) -> list[Row]:
+def score_rows(rows: list[SampleRow], recipe: Recipe) -> list[SampleRow]:
     """Return the samples with `reward`, `parts` and `status`. Training and evaluation score with this function."""
     answered = [
         Answered(
@@ -46,12 +46,22 @@ def score_rows(rows: list[Row], recipe: Recipe) -> list[Row]:
     ]
     return [
         {**row, "reward": score.reward, "parts": json.dumps(score.parts), "status": score.status}
-        for row, score in zip(rows, _scorer(recipe.model_dump_json()).score(answered), strict=True)
+        for row, score in zip(rows, kept_scorer(recipe).score(answered), strict=True)
     ]
 
 
-@lru_cache(maxsize=1)
-def _scorer(recipe: str) -> Scorer:
-    """Keep the last recipe's scorer, and its processes, from one shard to the next; they end with this process."""
-    parsed = Recipe.model_validate_json(recipe)
-    return Scorer(parsed.reward, parsed.data.rewards, parsed.timeouts.answer)
+class _Kept:
+    """The scorer of this worker process, which stays from one shard to the next of the same run."""
+
+    scorer: Scorer | None = None
+    rewards: tuple[Reward, dict[str, Reward]] | None = None
+
+
+def kept_scorer(recipe: Recipe) -> Scorer:
+    """Return this process's scorer of a recipe's rewards. One of other rewards is ended first, with its processes."""
+    rewards = (recipe.reward, recipe.data.rewards)
+    if _Kept.scorer is None or _Kept.rewards != rewards:
+        if _Kept.scorer:
+            _Kept.scorer.close()
+        _Kept.scorer, _Kept.rewards = Scorer(*rewards, recipe.timeouts.answer), rewards
+    return _Kept.scorer

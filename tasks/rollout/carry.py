@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from tasks.dataset.store import Prompt
-from tasks.records.samples import Row
+from tasks.records.samples import SampleRow
 from tasks.rollout.shard import Sampling, begin, finished_groups
 
 
-def take_up(carried: Sequence[Row], places: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling) -> list[Row]:
+def take_up(
+    carried: Sequence[SampleRow], places: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling
+) -> list[SampleRow]:
     """Return the samples that a step works on: those of the step before in the first places, new ones in the others.
 
     Args:
@@ -27,7 +29,7 @@ def take_up(carried: Sequence[Row], places: Sequence[tuple[int, Prompt]], step: 
     return going_on + begin(places[len(groups) :], step, sampling)
 
 
-def part(rows: Sequence[Row], wanted: int) -> tuple[list[Row], list[Row]]:
+def split_finished(rows: Sequence[SampleRow], wanted: int) -> tuple[list[SampleRow], list[SampleRow]]:
     """Return the samples of the first `wanted` groups that are finished, and those that the next step goes on with."""
     taken = set(finished_groups(rows)[:wanted])
     return [row for row in rows if row["group"] in taken], [row for row in rows if row["group"] not in taken]

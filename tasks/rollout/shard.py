@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from tasks.cluster.limits import LEAST_SAMPLES
 from tasks.dataset.store import Prompt
-from tasks.records.samples import Row
+from tasks.records.samples import SampleRow
 from tasks.rollout.fleet import Fleet, Request
 from tasks.server.client import Response
 
@@ -31,7 +31,7 @@ class Sampling:
     run_seed: int
 
 
-def begin(groups: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling) -> list[Row]:
+def begin(groups: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling) -> list[SampleRow]:
     """Return the samples of some prompts before anything of them is generated, group by group.
 
     Args:
@@ -63,8 +63,13 @@ def begin(groups: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling) -
 
 
 def roll_out(
-    fleet: Fleet, tokenizer: Tokenizer, rows: Sequence[Row], version: int, sampling: Sampling, wanted: int | None = None
-) -> list[Row]:
+    fleet: Fleet,
+    tokenizer: Tokenizer,
+    rows: Sequence[SampleRow],
+    version: int,
+    sampling: Sampling,
+    wanted: int | None = None,
+) -> list[SampleRow]:
     """Go on with the samples that are not finished.
 
     Args:
@@ -97,15 +102,15 @@ def roll_out(
     return [grown.get((row["group"], row["index"]), row) for row in rows]
 
 
-def finished_groups(rows: Sequence[Row]) -> list[int]:
+def finished_groups(rows: Sequence[SampleRow]) -> list[int]:
     """Return the numbers of the groups that have all their samples, in their order."""
     by_group = groupby(rows, key=lambda row: row["group"])
     return [group for group, samples in by_group if not _unfinished(list(samples))]
 
 
-def _parts(rows: Sequence[Row], least: int) -> Iterator[list[Row]]:
+def _parts(rows: Sequence[SampleRow], least: int) -> Iterator[list[SampleRow]]:
     """Cut samples into whole groups of at least so many samples together."""
-    part: list[Row] = []
+    part: list[SampleRow] = []
     for _, samples in groupby(rows, key=lambda row: row["group"]):
         part += samples
         if len(part) >= least:
@@ -115,11 +120,11 @@ def _parts(rows: Sequence[Row], least: int) -> Iterator[list[Row]]:
         yield part
 
 
-def _unfinished(rows: Sequence[Row]) -> list[Row]:
+def _unfinished(rows: Sequence[SampleRow]) -> list[SampleRow]:
     return [row for row in rows if row["finish_reason"] == UNFINISHED]
 
 
-def _request(rows: Sequence[Row], max_tokens: int) -> Request:
+def _request(rows: Sequence[SampleRow], max_tokens: int) -> Request:
     return Request(
         prompts=[[*row["prompt_ids"], *row["response_ids"]] for row in rows],
         seeds=[row["seed"] for row in rows],
@@ -127,7 +132,7 @@ def _request(rows: Sequence[Row], max_tokens: int) -> Request:
     )
 
 
-def _grown(row: Row, response: Response, version: int, tokenizer: Tokenizer, max_tokens: int) -> Row:
+def _grown(row: SampleRow, response: Response, version: int, tokenizer: Tokenizer, max_tokens: int) -> SampleRow:
     if response.weights_version != version:
         raise StaleWeights(f"asked for weights {version}; the engine answered with {response.weights_version}")
     ids = [*row["response_ids"], *response.ids]

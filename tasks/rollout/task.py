@@ -5,12 +5,12 @@ from functools import partial
 
 from tokenizers import Tokenizer
 
-from tasks.dataset.prompt_order import choose
+from tasks.dataset.prompt_order import prompts_of_round
 from tasks.dataset.store import read_prompts
 from tasks.orchestrator.dispatch import stage
 from tasks.processes.actors import find_engine
-from tasks.records.samples import ROLLOUT, Row, read_samples, write_samples
-from tasks.rollout.carry import part, take_up
+from tasks.records.samples import ROLLOUT, SampleRow, read_samples, write_samples
+from tasks.rollout.carry import split_finished, take_up
 from tasks.rollout.fleet import Fleet
 from tasks.rollout.shard import Sampling, roll_out
 from tasks.run.directory import Run, receipt_of
@@ -40,7 +40,7 @@ def generate_rollouts(
     def make() -> Receipt:
         rollout, version = run.recipe.rollout, weights["version"]
         turn, number = divmod(shard, rollout.shards)
-        places = choose(run, step, turn, read_prompts(dataset["path"], "train"))[number :: rollout.shards]
+        places = prompts_of_round(run, step, turn, read_prompts(dataset["path"], "train"))[number :: rollout.shards]
         sampling = Sampling(
             rollout.samples_per_prompt, rollout.max_response_tokens, rollout.temperature, run.recipe.seed
         )
@@ -49,7 +49,7 @@ def generate_rollouts(
         with fleet(run, version, _engines_of(number, rollout.shards, run.recipe.engine.count)) as engines:
             limit = wanted if wanted < len(places) else None
             rows = roll_out(engines, load_text_tokenizer(dataset), rows, version, sampling, limit)
-        taken, left = part(rows, wanted)
+        taken, left = split_finished(rows, wanted)
         if left:
             write_samples(run.carried(step, shard), left, ROLLOUT)
         path = run.rollout(step, shard)
@@ -81,7 +81,7 @@ def _engines_of(shard: int, shards: int, engines: int) -> Sequence[int]:
     return range(shard, engines, shards) if engines >= shards else [shard % engines]
 
 
-def _carried(run: Run, step: int, shard: int) -> list[Row]:
+def _carried(run: Run, step: int, shard: int) -> list[SampleRow]:
     """Return the samples that a shard of a step left unfinished."""
     path = run.carried(step, shard)
     return read_samples([path]) if path.exists() else []

@@ -1,7 +1,7 @@
 """Going on with a run: which settings may differ from those that it began with, and what of it must be whole."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from configs.errors import UserError
@@ -19,14 +19,22 @@ Changes = dict[str, list[Any]]
 """By dotted key: the value before and the value from now on."""
 
 
-def check_resume(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]:
-    """Return the recipe to go on with, and what changes.
+@dataclass(frozen=True)
+class Continuation:
+    """How a run can go on: the recipe from now on, and what differs in it from the one so far."""
+
+    recipe: Recipe
+    changes: Changes
+
+
+def check_resume(run: Run, overrides: Sequence[str]) -> Continuation:
+    """Return how a run can go on with some overrides.
 
     Raises:
         UserError: a setting that can't change in mid-run, fewer steps than are committed, or a file that is damaged
             and needed to bring the learner back.
     """
-    recipe, changes = changed_recipe(run, overrides)
+    recipe, changes = _changed(run, overrides)
     refused = [key for key in changes if not may_change(key)]
     if refused:
         raise UserError(
@@ -42,16 +50,12 @@ def check_resume(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]:
     if recipe.steps < done:
         raise UserError(f"steps={recipe.steps} is less than the {done} steps that {run.id} has committed")
     _check_replay(run)
-    return recipe, changes
+    return Continuation(recipe, changes)
 
 
-def go_on(run: Run, overrides: Sequence[str]) -> Run:
-    """Return the run with changed settings: stored in `recipe.yaml`, and in `run.json` what and after which step.
-
-    Raises:
-        UserError: as `check_resume`.
-    """
-    recipe, changes = check_resume(run, overrides)
+def go_on(run: Run, checked: Continuation) -> Run:
+    """Return the run with changed settings: stored in `recipe.yaml`, and in `run.json` what and after which step."""
+    changes = checked.changes
     if not changes:
         return run
     done = max(committed_steps(run), default=-1)
@@ -59,13 +63,13 @@ def go_on(run: Run, overrides: Sequence[str]) -> Run:
     history = [*identity.get("changes", []), {"after_step": done, "changed": changes}]
     # What changed comes first: a crash in between records it twice at worst, and never a change that is not recorded.
     write_json(run.record, identity | {"changes": history})
-    changed = replace(run, recipe=recipe)
+    changed = replace(run, recipe=checked.recipe)
     write_recipe(changed)
     record(run.events, "changed", after_step=done, settings=changes)
     return changed
 
 
-def changed_recipe(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]:
+def _changed(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]:
     """Return the run's recipe with overrides, and where it differs from the stored one."""
     recipe = load_recipe(str(run.recipe_file), overrides)
     # Scales were chosen when the run began; what is stored has none left.

@@ -10,7 +10,7 @@ from sglang.srt.layers.sampler import Sampler
 from sglang.srt.sampling.sampling_params import TOP_K_ALL
 
 from tasks.sglang_cpu.attention import Group, attend, group_sequences
-from tasks.sglang_cpu.sampling import choose, uniform
+from tasks.sglang_cpu.sampling import choose_tokens, uniform
 
 if TYPE_CHECKING:  # SGLang is still importing these when it loads this module
     from sglang.srt.model_executor.forward_batch_info import ForwardBatch
@@ -90,7 +90,7 @@ class CpuSampler(Sampler):
         cut = sampling_info.need_top_p_sampling or sampling_info.need_min_p_sampling
         if sampling_info.sampling_seed is None or cut or not whole_vocabulary:
             return super()._sample_from_probs(probs, sampling_info, positions, simple_sampling_case)
-        sampled_b = choose(probs, uniform(sampling_info.sampling_seed, positions))
+        sampled_b = choose_tokens(probs, uniform(sampling_info.sampling_seed, positions))
         return torch.where(greedy_b, probs.argmax(dim=-1), sampled_b).to(torch.int32), None
 
 

@@ -26,7 +26,7 @@ def uniform(seeds_b: torch.Tensor, positions_b: torch.Tensor) -> torch.Tensor:
     return _shift(bits, 11).to(torch.float64) * 2.0**-53
 
 
-def choose(probs_bv: torch.Tensor, uniform_b: torch.Tensor) -> torch.Tensor:
+def choose_tokens(probs_bv: torch.Tensor, uniform_b: torch.Tensor) -> torch.Tensor:
     """Choose one token a row by inverting the cumulative distribution; tokens of probability 0 are never chosen.
 
     Args:

@@ -7,20 +7,12 @@ resume, once: the run's `committed` tag tells how far MLflow is. A tracker that 
 import logging
 import math
 import os
-import platform
 import re
-import subprocess
 from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
-
-from tasks.run.directory import tracking_artifacts, tracking_database
-
-# A server that is down must cost seconds, not the minutes of MLflow's default of seven retries.
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 
 import mlflow
 from matplotlib.figure import Figure
@@ -31,12 +23,12 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from configs.addresses import without_user
 from configs.loader import flatten
-from tasks.run.directory import Run
+from tasks.run.directory import Run, tracking_artifacts, tracking_database
 from tasks.run.ledger import Receipt, committed_steps, read_commit
+from tasks.tracking.provenance import git_commit
 from trainer.files import read_json, write_json
 
 logger = logging.getLogger(__name__)
-logging.getLogger("mlflow").setLevel(logging.WARNING)  # It would write into the progress bar.
 COMMITTED = "rl_post.committed"
 WEIGHTS = "rl_post.weights"
 ALIAS = "candidate"
@@ -48,6 +40,19 @@ def tracking_uri(run: Run) -> str:
     """Return where a run is tracked: the recipe's URI, MLFLOW_TRACKING_URI, or a sqlite file beside the runs."""
     local = f"sqlite:///{tracking_database(run.home)}"
     return run.recipe.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or local
+
+
+def prepare_client(environment: MutableMapping[str, str], timeout: float) -> None:
+    """Set what MLflow's client reads: a server that is down costs seconds, not the minutes of seven retries.
+
+    Args:
+        environment: That of this process.
+        timeout: Seconds until a request must be answered.
+    """
+    environment.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    environment.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", f"{timeout:.0f}")
+    hide_password(environment)
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # It would write into the progress bar.
 
 
 def hide_password(environment: MutableMapping[str, str]) -> None:
@@ -176,7 +181,7 @@ class Tracker:
     def _connect(self) -> mlflow.MlflowClient:
         """Return the client, after making the MLflow run at the first call of the training run's life."""
         if self._client is None:
-            hide_password(os.environ)
+            prepare_client(os.environ, self._run.recipe.timeouts.connect)
             client = mlflow.MlflowClient(tracking_uri(self._run))
             identity = self._run.tracked
             self._mlflow_id = read_json(identity)["run_id"] if identity.exists() else ""
@@ -229,20 +234,6 @@ def _goes_on(client: mlflow.MlflowClient, run_id: str) -> bool:
             raise
         return False
     return True
-
-
-def git_commit() -> str:
-    """Return the commit that this code was checked out at, or `unknown`."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    with suppress(OSError, subprocess.TimeoutExpired):
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or "unknown"
-    return "unknown"
-
-
-def provenance() -> dict[str, str]:
-    """Return where a measurement comes from: the `commit` of the code, and the `machine` in words."""
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    return {"commit": git_commit(), "machine": machine}
 
 
 def _changes(run: Run) -> dict[str, str]:

@@ -23,13 +23,12 @@ from tasks.run.events import record
 from tasks.run.identity import identity
 from tasks.run.ledger import Receipt, best_version, once
 from tasks.server.client import Endpoint, WeightsNotUpdated
-from trainer import distributed, optimizer
 from trainer.files import digest, read_json, remove, sha256
 
 if TYPE_CHECKING:
     from tasks.weights.from_memory import Sender
     from trainer.batches.samples import Sample
-    from trainer.learner import Learner
+    from trainer.learner.learner import Learner
 
 logger = logging.getLogger(__name__)
 KEEP_CHECKPOINTS = 2
@@ -59,7 +58,9 @@ class LearnerRank:
     def address(self) -> str:
         """Return an address of this rank's, the first one's, for the ranks to meet at."""
 
-        self._door = distributed.open_rendezvous(own_address())
+        from trainer.distributed import open_rendezvous
+
+        self._door = open_rendezvous(own_address())
         host, port, *_ = self._door.getsockname()
         return f"{host}:{port}"
 
@@ -96,7 +97,7 @@ class LearnerRank:
             `path` of the policy and the `metrics` of the fit.
         """
         from tasks.dataset.store import read_demonstrations
-        from trainer import supervised
+        from trainer.learner import optimizer, supervised
 
         settings = self._run.recipe.cold_start
         if settings is None:
@@ -189,11 +190,12 @@ class LearnerRank:
 
     def stop(self) -> None:
         """Leave the process group, and drop the learner that was sharded over it."""
+        from trainer.distributed import leave_group
 
         if self._sender:
             self._sender.close()
         self._learner = self._group = self._sender = None
-        distributed.leave_group()
+        leave_group()
 
     def _holding(self, version: int, policy: str) -> "Learner":
         """Return the learner at a version, or ahead of it where it still has the version's weights."""
@@ -214,7 +216,7 @@ class LearnerRank:
 
     def _rebuilt(self, version: int, policy: str) -> "Learner":
         """Return a learner from which a replay leads to a version, past those that are to be kept in memory with it."""
-        from trainer.learner import Learner
+        from trainer.learner.learner import Learner
 
         learner = Learner(self._run.recipe, Path(policy), self._teacher(), self._device)
         checkpoint = self._load_checkpoint(learner, version - self._run.recipe.versions_kept)

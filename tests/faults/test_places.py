@@ -25,11 +25,11 @@ LIMIT = 64 * 1024  # Bytes that a file may have: the system refuses the rest, as
 WRITERS = {
     "checkpoint": """
         import torch
-        from trainer import checkpoint
+        from trainer.state import checkpoint
         checkpoint.save(target, {"weight": torch.zeros(100_000)}, version=20, run="r")
     """,
     "weights": """
-        from trainer import tiny_policy
+        from trainer.model import tiny_policy
         tiny_policy.build(target)
     """,
     "samples": """
@@ -109,7 +109,7 @@ def test_a_clock_that_is_set_back_changes_no_order(run: Run, monkeypatch: pytest
 
     assert read_commit(run, 2)["time"] == first - 86_400_000
     assert committed_steps(run) == [1, 2]
-    assert check_resume(run, [])[0] == run.recipe
+    assert check_resume(run, []).recipe == run.recipe
 
 
 def test_samples_that_were_cut_stop_a_resume_that_needs_them(run: Run) -> None:

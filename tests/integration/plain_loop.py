@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from tasks.dataset.prompt_order import choose
+from tasks.dataset.prompt_order import prompts_of_round
 from tasks.dataset.store import read_prompts
 from tasks.engine.engine import Engine
 from tasks.records.samples import SCORED, write_samples
@@ -23,7 +23,7 @@ from tasks.run.ledger import open_run, policy_folder
 from tasks.server.client import EngineClient
 from tasks.update.learner_rank import training_samples
 from trainer.files import read_json
-from trainer.learner import Learner
+from trainer.learner.learner import Learner
 
 
 def train(run: Run, out: Path) -> None:
@@ -42,7 +42,7 @@ def train(run: Run, out: Path) -> None:
             version = max(0, step - 1 - recipe.pipeline.max_staleness)
             connect = partial(EngineClient, engine.publish(out / f"weights-{version}", version))
             with Fleet([connect], recipe.engine.in_flight) as fleet:
-                rows = begin(choose(run, step, 0, prompts), step, sampling)
+                rows = begin(prompts_of_round(run, step, 0, prompts), step, sampling)
                 scored = score_rows(roll_out(fleet, tokenizer, rows, version, sampling), recipe)
             samples = out / f"scored-{step}.parquet"
             scored.sort(key=lambda row: row["group"] % rollout.shards)  # The flow has them shard by shard.

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from tasks.cluster.devices import cpu_environment
-from tasks.records.samples import Row, read_samples
+from tasks.records.samples import SampleRow, read_samples
 from tasks.run.directory import Run
 from tasks.run.events import read_events
 from tasks.run.ledger import committed_steps, open_run, read_commit
@@ -230,7 +230,7 @@ def test_nothing_is_left_after_a_run(undisturbed: Home) -> None:
     nothing_is_left(undisturbed)
 
 
-Bits = tuple[list[list[Row]], str]
+Bits = tuple[list[list[SampleRow]], str]
 """The samples of each step, and the hash of the last weights."""
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from flows.projections import Projections
 from flows.rl_post import rl_post
-from tasks.dataset.prompt_order import choose
+from tasks.dataset.prompt_order import prompts_of_round
 from tasks.dataset.store import read_prompts
 from tasks.orchestrator.task_runner import ray_task_runner
-from tasks.records.samples import Row, raw_accuracy, read_samples
+from tasks.records.samples import SampleRow, raw_accuracy, read_samples
 from tasks.reward.dynamic_sampling import NothingToLearn, learnt_from
 from tasks.run.directory import Run
 from tasks.run.ledger import committed_steps, open_run, read_commit
@@ -59,7 +59,7 @@ def train(home: Path, *overrides: str) -> Run:
     return open_run(home, outcome["run"])
 
 
-def samples_of(run: Run, step: int) -> list[Row]:
+def samples_of(run: Run, step: int) -> list[SampleRow]:
     return read_samples(sorted(run.step_file(step, "").glob("scored-*.parquet")))
 
 
@@ -83,7 +83,7 @@ def test_a_step_samples_round_after_round_and_learns_from_groups_that_tell_somet
         rows = samples_of(undisturbed, step)
         assert len(rows) == rounds_of(undisturbed, step) * GROUPS * 2
         assert {version for row in rows for version in row["weights_versions"]} == {step - 1}
-        groups: dict[int, list[Row]] = defaultdict(list)
+        groups: dict[int, list[SampleRow]] = defaultdict(list)
         for row in learnt_from(undisturbed.recipe, rows):
             groups[row["group"]].append(row)
         assert len(groups) == GROUPS
@@ -100,7 +100,7 @@ def test_prompts_are_drawn_by_the_pass_rates_of_the_ledger(undisturbed: Run) -> 
     for step in range(1, STEPS + 1):
         rows = samples_of(undisturbed, step)
         for turn in range(rounds_of(undisturbed, step)):
-            drawn = {group: prompt.question.id for group, prompt in choose(undisturbed, step, turn, prompts)}
+            drawn = {group: prompt.question.id for group, prompt in prompts_of_round(undisturbed, step, turn, prompts)}
             assert drawn == {row["group"]: row["prompt_id"] for row in rows if row["group"] // GROUPS == turn}
     # Those that were always or never right are passed over while others last.
     known = rates_after(undisturbed, 1)

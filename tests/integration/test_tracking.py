@@ -8,7 +8,7 @@ import pytest
 from configs.loader import load_recipe
 from tasks.run.directory import Run
 from tasks.run.ledger import commit, create_run
-from tasks.run.resume import go_on
+from tasks.run.resume import check_resume, go_on
 from tasks.tracking.tracker import ALIAS, COMMITTED, Tracker, tracking_uri
 from trainer.files import read_json, write_json
 
@@ -104,9 +104,9 @@ def test_a_setting_that_changed_in_mid_run_is_a_tag_and_the_parameter_stays(run:
     first = Tracker(run)
     first.finish("FAILED")
 
-    changed = go_on(run, ["steps=90"])
+    changed = go_on(run, check_resume(run, ["steps=90"]))
     Tracker(changed).finish("FINISHED")
-    Tracker(go_on(changed, ["steps=90"])).finish("FINISHED")
+    Tracker(go_on(changed, check_resume(changed, ["steps=90"]))).finish("FINISHED")
 
     data = stored(run)[1].data
     assert data.tags["rl_post.changed.steps"] == f"{run.recipe.steps} → 90 after step 0"

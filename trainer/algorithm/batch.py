@@ -46,7 +46,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class AdvantageEstimate:
     """What the samples are worth.
 
     Attributes:
@@ -63,7 +63,7 @@ class Estimate:
     metrics: dict[str, float]
 
 
-def estimate(batch: Batch, algorithm: Algorithm) -> Estimate:
+def estimate_advantages(batch: Batch, algorithm: Algorithm) -> AdvantageEstimate:
     """Filter, and estimate advantages.
 
     Args:
@@ -82,7 +82,7 @@ def estimate(batch: Batch, algorithm: Algorithm) -> Estimate:
     rewards = torch.where(selection.takes_part, rewards, 0.0)
     mask = batch.mask & selection.trained[:, None]
     advantages, returns = _advantages(batch, rewards, selection.takes_part, mask, algorithm)
-    return Estimate(
+    return AdvantageEstimate(
         advantages=torch.where(mask, advantages, 0.0).float(),
         mask=mask,
         returns=None if returns is None else returns.float(),

@@ -15,7 +15,7 @@ from transformers.integrations.flex_attention import flex_attention_forward
 
 from configs.errors import UserError
 from trainer.batches import blockwise
-from trainer.batches.packing import Row
+from trainer.batches.packing import PackedRow
 
 NAME = "rl_post_packed"
 """What transformers knows this attention function by."""
@@ -63,7 +63,7 @@ class Tree:
 Packing = blockwise.BlockBatches | Tree
 
 
-def packing_of(row: Row, device: str) -> Packing:
+def packing_of(row: PackedRow, device: str) -> Packing:
     """What the device's way of attention needs to know of a row."""
     if torch.device(device).type == "cpu":
         return blockwise.batch_blocks(row.blocks)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from trainer.batches.attention import Packing, packing_of
-from trainer.batches.packing import PromptResponse, by_prompt, pack, tokens_of
+from trainer.batches.packing import PromptResponse, by_prompt, pack, row_tokens
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ def rank_shares(sequences: Sequence[PromptResponse], ranks: int) -> list[list[in
     """
     shares: list[list[int]] = [[] for _ in range(ranks)]
     groups = by_prompt(sequences)
-    total = sum(len(sequences[group[0]][0]) + sum(tokens_of(sequences[i][1]) for i in group) for group in groups)
+    total = sum(len(sequences[group[0]][0]) + sum(row_tokens(sequences[i][1]) for i in group) for group in groups)
     start = 0
     for group in groups:
         start += len(sequences[group[0]][0])
         for index in group:
             shares[min(start * ranks // total, ranks - 1)].append(index)
-            start += tokens_of(sequences[index][1])
+            start += row_tokens(sequences[index][1])
     return shares
 
 
@@ -106,7 +106,7 @@ def _parts(sequences: Sequence[PromptResponse], group: list[int], token_budget: 
     prompt_tokens = len(sequences[group[0]][0])
     parts: list[tuple[int, list[int]]] = []
     for index in group:
-        own = tokens_of(sequences[index][1])
+        own = row_tokens(sequences[index][1])
         if parts and parts[-1][0] + own <= token_budget:
             tokens, part = parts.pop()
             parts.append((tokens + own, [*part, index]))

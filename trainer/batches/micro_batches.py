@@ -13,7 +13,7 @@ NOTHING: list[PromptResponse] = [([0], [0])]
 """What a rank with less work computes, so that all ranks meet as often."""
 
 
-def own_passes(sequences: Sequence[PromptResponse], rows: Sequence[int], token_budget: int) -> list[list[int]]:
+def own_micro_batches(sequences: Sequence[PromptResponse], rows: Sequence[int], token_budget: int) -> list[list[int]]:
     """Which of the sequences' `rows` are in each of this rank's micro-batches.
 
     Every rank gets as many, at least one, since all must take part in each pass; some may be empty.
@@ -27,12 +27,12 @@ def own_passes(sequences: Sequence[PromptResponse], rows: Sequence[int], token_b
     return own + [[]] * (max(1, *(len(plan) for plan in plans)) - len(own))
 
 
-def tokens_of(sequences: Sequence[PromptResponse], rows: Sequence[int], device: str) -> Tokens:
+def collate_rows(sequences: Sequence[PromptResponse], rows: Sequence[int], device: str) -> Tokens:
     """The rows of a micro-batch; an empty one gets a sequence that nobody trains on."""
     return collate([sequences[row] for row in rows] or NOTHING, device)
 
 
-def rows_of(values: Tensor, rows: Sequence[int], tokens: Tokens) -> Tensor:
+def part_of(values: Tensor, rows: Sequence[int], tokens: Tokens) -> Tensor:
     """A micro-batch's part [B, T] of the values of all samples [N, longest response], zeros for an empty one."""
     if not rows:
         return torch.zeros_like(tokens.response_mask, dtype=values.dtype)
@@ -55,8 +55,8 @@ def evaluate(
         [N, longest response] float32 on the CPU, 0 on padding, the same on all ranks.
     """
     values = torch.zeros(len(sequences), max(len(response) for _, response in sequences))
-    for rows in own_passes(sequences, range(len(sequences)), token_budget):
-        tokens = tokens_of(sequences, rows, device)
+    for rows in own_micro_batches(sequences, range(len(sequences)), token_budget):
+        tokens = collate_rows(sequences, rows, device)
         found = model(tokens)
         if rows:
             values[rows, : found.shape[1]] = found.cpu()

@@ -27,7 +27,7 @@ class Block:
 
 
 @dataclass
-class Row:
+class PackedRow:
     """A packed row of L tokens.
 
     Attributes:
@@ -55,14 +55,14 @@ def by_prompt(sequences: Sequence[PromptResponse]) -> list[list[int]]:
     return list(groups.values())
 
 
-def tokens_of(response: Sequence[int]) -> int:
+def row_tokens(response: Sequence[int]) -> int:
     """Tokens that a response adds to a row: all but its last."""
     return max(0, len(response) - 1)
 
 
-def pack(sequences: Sequence[PromptResponse]) -> Row:
+def pack(sequences: Sequence[PromptResponse]) -> PackedRow:
     """Lay sequences out in one row, group by group."""
-    row = Row(predictors=[[] for _ in sequences])
+    row = PackedRow(predictors=[[] for _ in sequences])
     for group, members in enumerate(by_prompt(sequences)):
         prompt_ids = sequences[members[0]][0]
         prompt = _append(row, prompt_ids, start=0, group=group, branch=-1)
@@ -76,7 +76,7 @@ def pack(sequences: Sequence[PromptResponse]) -> Row:
     return row
 
 
-def _append(row: Row, ids: Sequence[int], *, start: int, group: int, branch: int) -> range:
+def _append(row: PackedRow, ids: Sequence[int], *, start: int, group: int, branch: int) -> range:
     """Add tokens to the right end of a row, the first at position `start`, and return their columns."""
     columns = range(len(row.input_ids), len(row.input_ids) + len(ids))
     row.input_ids += ids

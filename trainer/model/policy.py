@@ -23,8 +23,6 @@ Dtype = Literal["float32", "bfloat16"]
 TOLERANCE = 1e-3
 """Of log-probs that the packed forward pass may differ by from the model's own, in float32 on any device."""
 
-disable_progress_bar()  # weights are written every step: a bar each time would drown the log
-
 
 class Policy(nn.Module):
     """A causal LM with float32 weights; its forward pass runs in `dtype`.
@@ -39,6 +37,7 @@ class Policy(nn.Module):
 
     def __init__(self, model: PreTrainedModel, temperature: float, dtype: Dtype) -> None:
         super().__init__()
+        disable_progress_bar()  # Weights are written every step: a bar each time would drown the log.
         model.set_attn_implementation(attention.NAME)
         self.model = model
         self.temperature = temperature

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 
-class Past:
+class WeightHistory:
     """The last versions of some weights.
 
     Args:

@@ -11,7 +11,7 @@ from configs.data import ColdStart, Data
 from configs.errors import UserError
 from configs.schema import Model, Recipe, Rollout
 from tasks.dataset.prepare import prepare
-from tasks.dataset.store import Receipt, read_demonstrations, read_prompts, read_receipt, read_report
+from tasks.dataset.store import PreparedDataset, read_demonstrations, read_prompts, read_receipt, read_report
 from tasks.dataset.task import prepare_dataset
 from tasks.run.ledger import create_run
 
@@ -52,7 +52,7 @@ def test_prompts_are_stored_with_the_ids_that_the_template_gives(model_dir: Path
 
 def test_a_receipt_goes_through_json(model_dir: Path, out_dir: Path):
     receipt = prepare(build_recipe(), model_dir, out_dir)
-    assert Receipt(**json.loads(json.dumps(asdict(receipt)))) == receipt == read_receipt(receipt.path)
+    assert PreparedDataset(**json.loads(json.dumps(asdict(receipt)))) == receipt == read_receipt(receipt.path)
 
 
 def test_the_same_inputs_are_prepared_once(model_dir: Path, out_dir: Path):

@@ -6,19 +6,19 @@ import pytest
 
 from configs.loader import load_recipe
 from tasks.dataset.prepare import prepare
-from tasks.dataset.store import Receipt, read_prompts, read_report
+from tasks.dataset.store import PreparedDataset, read_prompts, read_report
 
 SAMPLES = Path(__file__).parents[2] / "data"
 SMALL = ["rollout.prompts_per_step=2", "rollout.shards=1"]
 
 
-def prepare_sample(name: str, model_dir: Path, out_dir: Path) -> Receipt:
+def prepare_sample(name: str, model_dir: Path, out_dir: Path) -> PreparedDataset:
     files = [f"data.source={SAMPLES / name}-train.jsonl", f"data.eval.source={SAMPLES / name}-test.jsonl"]
     recipe = load_recipe(name, [*files, "data.settings={}", "data.eval.settings={}", *SMALL])
     return prepare(recipe, model_dir, out_dir)
 
 
-def golds(receipt: Receipt) -> dict[str, str]:
+def golds(receipt: PreparedDataset) -> dict[str, str]:
     return {prompt.question.id: prompt.question.gold for prompt in read_prompts(receipt.path, "train")}
 
 

@@ -10,12 +10,12 @@ from configs.data import Data
 from configs.errors import UserError
 from tasks.dataset import sources
 from tasks.dataset.duplicates import drop_repeated, normalise
-from tasks.dataset.sources import Questions, apportion, check, choose, count_reasons, read
+from tasks.dataset.sources import Questions, apportion, check_sources, choose_questions, count_reasons, read_sources
 from tasks.records.question import Question
 
 
 def load(data: Data) -> Questions:
-    return choose(data, *read(data))
+    return choose_questions(data, *read_sources(data))
 
 
 def texts(questions: list[Question]) -> list[str]:
@@ -98,11 +98,11 @@ def test_before_anything_starts_sizes_are_checked_without_comparing_questions(
     for compared in ("drop_contaminated", "drop_near_repeated"):
         monkeypatch.delattr(sources, compared)
     source = write_rows(tmp_path / "a.jsonl", ["one", "two", "three"])
-    check(Data(source=source, train_size=2, eval_size=1, near_duplicates=0.9))
+    check_sources(Data(source=source, train_size=2, eval_size=1, near_duplicates=0.9))
     with pytest.raises(
         UserError, match=r"a\.jsonl: 3 different questions, but data\.train_size \(3\) \+ data\.eval_size"
     ):
-        check(Data(source=source, train_size=3, eval_size=1))
+        check_sources(Data(source=source, train_size=3, eval_size=1))
 
 
 def test_a_file_is_split_by_the_data_seed(tmp_path: Path):

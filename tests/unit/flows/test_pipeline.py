@@ -79,7 +79,7 @@ def submitted(
         "commit": graph.commit,
         "committed_steps": lambda run: committed,
         "step_metrics": lambda *receipts: {},
-        "told": nothing,
+        "story": nothing,
         "actors": nothing,
         "reserved": nothing,
         "engine_actors": lambda run: {},

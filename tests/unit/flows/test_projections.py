@@ -7,7 +7,7 @@ import pytest
 from configs.schema import Recipe
 from flows import projections
 from flows.projections import Projections
-from tasks.records.samples import SCORED, Row, write_samples
+from tasks.records.samples import SCORED, SampleRow, write_samples
 from tasks.run.directory import Run
 from tasks.run.ledger import commit
 
@@ -18,10 +18,10 @@ class Sent:
     """A tracker that keeps the tables which it was given."""
 
     def __init__(self, run: Run) -> None:
-        self.tables: dict[int, list[Row]] = {}
+        self.tables: dict[int, list[SampleRow]] = {}
 
     def project(self) -> None: ...
-    def log_samples(self, step: int, rows: list[Row]) -> None:
+    def log_samples(self, step: int, rows: list[SampleRow]) -> None:
         self.tables[step] = rows
 
 

@@ -14,7 +14,7 @@ from tasks.run.directory import Run
 from tasks.run.events import record
 from tasks.run.ledger import commit, create_run
 from tasks.run.lock import hold, this_process
-from tasks.run.resume import go_on
+from tasks.run.resume import check_resume, go_on
 from trainer.files import write_json
 
 
@@ -60,7 +60,7 @@ def test_a_run_with_all_its_steps_is_finished_until_it_gets_more(run: Run) -> No
     commit(run, 2, {})
     assert state(run) == "finished"
 
-    assert state(go_on(run, ["steps=3"])) == "stopped"
+    assert state(go_on(run, check_resume(run, ["steps=3"]))) == "stopped"
 
 
 def test_the_table_shows_the_latest_of_each_number(run: Run, page: Console) -> None:
@@ -104,7 +104,7 @@ def test_a_home_without_runs_says_how_to_begin_one(tmp_path: Path, page: Console
 
 
 def test_the_story_has_the_steps_the_changes_and_what_happened(run: Run, page: Console) -> None:
-    go_on(run, ["steps=3"])
+    go_on(run, check_resume(run, ["steps=3"]))
     record(run.events, "engine lost", engine="engine-0", why="no sign of life for 120 s")
 
     tell(run, page)

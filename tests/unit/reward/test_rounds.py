@@ -4,7 +4,7 @@ from typing import Any, cast
 import pytest
 
 from configs.schema import Recipe
-from tasks.records.samples import Row
+from tasks.records.samples import SampleRow
 from tasks.reward.dynamic_sampling import NothingToLearn, accuracies, another_round, learnt_from
 
 
@@ -34,7 +34,7 @@ def calls(*shards: Any) -> Any:
     return cast(Any, list(shards))
 
 
-def rows(**outcomes: tuple[float, float]) -> list[Row]:
+def rows(**outcomes: tuple[float, float]) -> list[SampleRow]:
     return [
         {"group": int(group[1:]), "parts": json.dumps({"accuracy": accuracy})}
         for group, pair in outcomes.items()

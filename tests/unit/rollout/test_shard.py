@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from tasks.dataset.store import Prompt
 from tasks.records.question import Question
-from tasks.records.samples import Row
+from tasks.records.samples import SampleRow
 from tasks.rollout.fleet import Fleet
 from tasks.rollout.shard import Sampling, StaleWeights, begin, finished_groups, roll_out
 from tasks.server.client import EngineClient, Response
@@ -53,7 +53,7 @@ def fleet_of(engine: FakeEngine) -> Fleet:
     return Fleet([lambda: cast(EngineClient, engine)], in_flight=4)
 
 
-def roll(groups: list[tuple[int, Prompt]], engine: FakeEngine, step: int = 3, version: int = 4) -> list[Row]:
+def roll(groups: list[tuple[int, Prompt]], engine: FakeEngine, step: int = 3, version: int = 4) -> list[SampleRow]:
     return roll_out(fleet_of(engine), TEXT, begin(groups, step, SAMPLING), version, SAMPLING)
 
 

@@ -35,7 +35,7 @@ ALLOWED = ["steps=9", "evaluation.every=7", "tracking.register_as=other", "engin
 @pytest.mark.parametrize("override", ALLOWED)
 def test_what_changes_no_result_may_change_and_is_kept_for_the_next_resume(run: Run, override: str) -> None:
     key, value = override.split("=")
-    changed = go_on(run, [override])
+    changed = go_on(run, check_resume(run, [override]))
 
     again = open_run(run.home, run.id)
     assert again.recipe == changed.recipe != run.recipe
@@ -47,7 +47,7 @@ def test_what_changes_no_result_may_change_and_is_kept_for_the_next_resume(run: 
 
 def test_what_would_make_it_another_run_is_refused_with_the_list_of_what_may_change(run: Run) -> None:
     with pytest.raises(UserError, match=r"another optimizer\.learning_rate, seed.*What may change: steps, evaluation"):
-        go_on(run, ["optimizer.learning_rate=2e-6", "seed=4", "steps=9"])
+        go_on(run, check_resume(run, ["optimizer.learning_rate=2e-6", "seed=4", "steps=9"]))
 
     assert open_run(run.home, run.id).recipe == run.recipe
 
@@ -55,7 +55,7 @@ def test_what_would_make_it_another_run_is_refused_with_the_list_of_what_may_cha
 def test_the_same_value_is_no_change(run: Run) -> None:
     before = (run.root / "run.json").read_bytes()
 
-    assert go_on(run, ["optimizer.learning_rate=1e-6", "steps=5"]) == run
+    assert go_on(run, check_resume(run, ["optimizer.learning_rate=1e-6", "steps=5"])) == run
     assert (run.root / "run.json").read_bytes() == before
     assert read_events(run.events) == []
 

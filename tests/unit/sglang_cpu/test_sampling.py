@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.sglang_cpu.sampling import choose, uniform
+from tasks.sglang_cpu.sampling import choose_tokens, uniform
 
 SEEDS = st.integers(0, 2**31 - 1)
 
@@ -42,11 +42,11 @@ def test_the_cumulative_distribution_is_inverted():
     # Cumulative: 0.5, 0.5, 0.8, 1.0. A draw on an edge belongs to the next token of positive probability.
     probs = torch.tensor([[0.5, 0.0, 0.3, 0.2]], dtype=torch.float64).expand(6, -1)
     draws = torch.tensor([0.0, 0.499, 0.5, 0.79, 0.81, 1 - 2**-53], dtype=torch.float64)
-    assert choose(probs, draws).tolist() == [0, 0, 2, 2, 3, 3]
+    assert choose_tokens(probs, draws).tolist() == [0, 0, 2, 2, 3, 3]
 
 
 @given(st.lists(st.sampled_from([0.0, 1e-30, 0.1, 1.0]), min_size=2, max_size=9), st.floats(0, 1 - 2**-53))
 def test_a_token_of_probability_zero_is_never_chosen(weights: list[float], number: float):
     weights[len(weights) // 2] = 0.7
-    token = choose(torch.tensor([weights]), torch.tensor([number], dtype=torch.float64))
+    token = choose_tokens(torch.tensor([weights]), torch.tensor([number], dtype=torch.float64))
     assert weights[int(token)] > 0

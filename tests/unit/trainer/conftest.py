@@ -10,7 +10,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from configs.schema import Recipe
 from tests.unit.trainer.tiny import tiny_config
 from trainer.batches.samples import Sample
-from trainer.learner import Learner
+from trainer.learner.learner import Learner
 from trainer.model.tiny_policy import build_tokenizer
 
 

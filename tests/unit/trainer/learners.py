@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trainer.batches.samples import Sample
-from trainer.learner import Learner
+from trainer.learner.learner import Learner
 
 MakeSamples = Callable[..., list[Sample]]
 KL = {"kl": {"coefficient": 0.1}}

@@ -2,7 +2,7 @@
 
 The task: a policy of independent tokens (a table of logits) writes responses of three tokens out of four; a response is
 right if it has token 1 in the first place and token 2 in the last. Samples go through the same functions as the
-learner's: `estimate`, then `policy_objective` over the whole batch, two epochs a batch.
+learner's: `estimate_advantages`, then `policy_objective` over the whole batch, two epochs a batch.
 """
 
 from math import nan
@@ -14,7 +14,7 @@ from torch import Tensor
 from configs.algorithm import Algorithm, Correction, Kl
 from trainer.algorithm.advantages import ESTIMATORS
 from trainer.algorithm.aggregate import AGGREGATIONS, normaliser
-from trainer.algorithm.batch import Batch, estimate
+from trainer.algorithm.batch import Batch, estimate_advantages
 from trainer.algorithm.critic import value_objective
 from trainer.algorithm.losses import LOSSES
 from trainer.algorithm.objective import Inputs, policy_objective
@@ -72,7 +72,7 @@ def learn(algorithm: Algorithm, seed: int, sign: float = 1.0, updates: int = 40)
             teacher_logprobs=logprobs(bandit.teacher, tokens),
             values=old_values,
         )
-        known = estimate(batch, algorithm)
+        known = estimate_advantages(batch, algorithm)
         counts = normaliser(known.mask, LENGTH)
         for _epoch in range(2):
             policy = logprobs(bandit.logits, tokens)

@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from configs.errors import UserError
 from trainer.batches import blockwise
 from trainer.batches.attention import Tree, attend
-from trainer.batches.packing import Row, pack
+from trainer.batches.packing import PackedRow, pack
 
 HEADS, KEY_VALUE_HEADS, D = 4, 2, 8
 
@@ -19,7 +19,7 @@ HEADS, KEY_VALUE_HEADS, D = 4, 2, 8
 SEQUENCES = [([1] * 3, [2] * n) for n in (5, 1, 8, 0)] + [([3] * 6, [4] * n) for n in (2, 7)]
 
 
-def sees(row: Row, query: int, key: int, window: int | None) -> bool:
+def sees(row: PackedRow, query: int, key: int, window: int | None) -> bool:
     """By walking up the tree, one token at a time."""
     parent = {column: column - 1 for column in range(len(row.input_ids))}
     parent |= {block.own[0]: block.prompt[-1] if block.prompt else -1 for block in row.blocks}
@@ -30,12 +30,12 @@ def sees(row: Row, query: int, key: int, window: int | None) -> bool:
     return key in path[:window]
 
 
-def dense(row: Row, window: int | None) -> Tensor:
+def dense(row: PackedRow, window: int | None) -> Tensor:
     columns = range(len(row.input_ids))
     return torch.tensor([[sees(row, query, key, window) for key in columns] for query in columns])
 
 
-def tree(row: Row) -> Tree:
+def tree(row: PackedRow) -> Tree:
     return Tree(torch.tensor(row.groups), torch.tensor(row.branches), torch.tensor(row.positions))
 
 

@@ -17,7 +17,7 @@ from configs.schema import Recipe
 from tests.ipv6 import needs_ipv6
 from trainer import distributed
 from trainer.batches.samples import Sample
-from trainer.learner import Learner
+from trainer.learner.learner import Learner
 
 # Small micro-batches, so that the ranks have several of them, and not equally many: 11 samples.
 OPTIMIZER = {"learning_rate": 1e-3, "micro_batch_tokens": 30}

@@ -6,11 +6,13 @@ import torch
 
 from configs.algorithm import Algorithm, Filters, Gae, Kl
 from trainer.algorithm.aggregate import normaliser
-from trainer.algorithm.batch import Batch, Estimate, estimate
+from trainer.algorithm.batch import AdvantageEstimate, Batch, estimate_advantages
 from trainer.algorithm.objective import Inputs, policy_objective
 
 
-def estimate_of(rewards: list[float], algorithm: Algorithm, groups: list[int] | None = None, **given: Any) -> Estimate:
+def estimate_of(
+    rewards: list[float], algorithm: Algorithm, groups: list[int] | None = None, **given: Any
+) -> AdvantageEstimate:
     """Samples of two tokens and, unless given, of one group, on-policy and with unknown accuracy."""
     count = len(rewards)
     mask = torch.ones(count, 2, dtype=torch.bool)
@@ -23,7 +25,7 @@ def estimate_of(rewards: list[float], algorithm: Algorithm, groups: list[int] | 
         "mask": mask,
         "old_logprobs": torch.full((count, 2), -1.0),
     }
-    return estimate(Batch(**{**batch, **given}), algorithm)
+    return estimate_advantages(Batch(**{**batch, **given}), algorithm)
 
 
 def test_the_advantage_of_a_sample_stands_at_each_of_its_tokens():

@@ -21,12 +21,12 @@ from transformers import Qwen3ForCausalLM
 from configs.algorithm import AdvantageName, AggregationName, Algorithm, Correction, Kl, LossName
 from tests.unit.trainer.tiny import tiny_config
 from trainer.algorithm.aggregate import AGGREGATIONS, normaliser
-from trainer.algorithm.batch import Batch, estimate
+from trainer.algorithm.batch import Batch, estimate_advantages
 from trainer.algorithm.critic import value_objective
 from trainer.algorithm.losses import LOSSES
 from trainer.algorithm.objective import Inputs, policy_objective
 from trainer.batches.packing import PromptResponse
-from trainer.gradients import Experience, accumulate, critic_objectives, policy_objectives
+from trainer.learner.gradients import Experience, accumulate, critic_objectives, policy_objectives
 from trainer.model.critic import Critic
 from trainer.model.policy import Policy
 
@@ -135,7 +135,7 @@ def test_loss_and_gradient_are_those_of_the_padded_batch_under_any_split_order_a
     algorithm = ALGORITHMS[name]
     logprobs = padded_logprobs(model)
     behaviour, batch = batch_of(logprobs.detach(), algorithm)
-    worth = estimate(batch, algorithm)
+    worth = estimate_advantages(batch, algorithm)
     counts = normaliser(worth.mask, LONGEST)
     inputs = Inputs(
         policy_logprobs=logprobs,
@@ -166,7 +166,7 @@ def test_the_critics_gradient_is_the_same_under_any_split_order_and_packing(
 ):
     algorithm = Algorithm(advantage="gae")
     behaviour, batch = batch_of(padded_logprobs(model).detach(), algorithm)
-    experience = Experience(SEQUENCES, behaviour, batch, estimate(batch, algorithm))
+    experience = Experience(SEQUENCES, behaviour, batch, estimate_advantages(batch, algorithm))
 
     def gradient(split: list[list[int]]) -> Tensor:
         accumulate(critic_objectives(critic, experience, split, normaliser(MASK, LONGEST), 0.2, "cpu"), "cpu")
@@ -189,7 +189,7 @@ def test_no_advantage_goes_by_the_order_of_samples_or_by_the_names_of_groups(
     tensors = {name: value[order] for name, value in vars(batch).items()}
     mixed = Batch(**tensors | {"groups": torch.tensor(names)[batch.groups[order]]})
 
-    expected, actual = estimate(batch, algorithm), estimate(mixed, algorithm)
+    expected, actual = estimate_advantages(batch, algorithm), estimate_advantages(mixed, algorithm)
 
     torch.testing.assert_close(actual.advantages, expected.advantages[order], rtol=1e-6, atol=1e-7)
     assert torch.equal(actual.mask, expected.mask[order])

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from configs.algorithm import Algorithm, Kl
 from trainer.algorithm.aggregate import normaliser
-from trainer.algorithm.batch import Batch, Estimate
+from trainer.algorithm.batch import AdvantageEstimate, Batch
 from trainer.batches.samples import Sample
-from trainer.gradients import Experience, accumulate, critic_objectives, policy_objectives
+from trainer.learner.gradients import Experience, accumulate, critic_objectives, policy_objectives
 from trainer.model import policy
 from trainer.model.critic import Critic
 from trainer.model.policy import Policy
@@ -54,7 +54,7 @@ def experience(make_samples: Callable[..., list[Sample]]) -> Experience:
         reference_logprobs=behaviour - 0.1 * mask,
         values=per_sample[:, None] * mask,
     )
-    estimate = Estimate(per_sample[:, None] * trained, trained, 1.5 * per_sample[:, None] * mask, {})
+    estimate = AdvantageEstimate(per_sample[:, None] * trained, trained, 1.5 * per_sample[:, None] * mask, {})
     return Experience([(sample.prompt_ids, sample.response_ids) for sample in samples], behaviour, batch, estimate)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from tests.unit.trainer.learners import KL, LEARNER_IS_OLD, MakeSamples, equal, scored, state
 from trainer.batches.collation import collate
 from trainer.batches.samples import Sample
-from trainer.optimizer import TrainingDiverged
+from trainer.learner.optimizer import TrainingDiverged
 
 # An update
 

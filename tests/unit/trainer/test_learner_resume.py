@@ -4,7 +4,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.unit.trainer.learners import KL, MakeSamples, equal, state
-from trainer.learner import Learner
+from trainer.learner.learner import Learner
 from trainer.model import policy
 from trainer.state.checkpoint import IncompleteCheckpoint
 

@@ -10,7 +10,7 @@ from configs.errors import UserError
 from configs.learner import Lora
 from trainer.batches.collation import collate
 from trainer.batches.samples import Sample
-from trainer.learner import Learner
+from trainer.learner.learner import Learner
 from trainer.model import lora, policy
 from trainer.model.policy import Policy
 

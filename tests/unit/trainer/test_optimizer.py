@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from configs import learner as settings
+from trainer.learner.optimizer import Optimizer, TrainingDiverged
 from trainer.model import policy
-from trainer.optimizer import Descent, TrainingDiverged
 
 
 @pytest.fixture
@@ -17,11 +17,11 @@ def module() -> nn.Linear:
     return layer
 
 
-def descent(module: nn.Module, steps: int = 10, **of) -> Descent:
-    return Descent(module, settings.Descent(**of), steps)
+def descent(module: nn.Module, steps: int = 10, **of) -> Optimizer:
+    return Optimizer(module, settings.Optimizer(**of), steps)
 
 
-def step(module: nn.Linear, descent: Descent, gradient: list[float], loss: float = 1.0) -> dict[str, float]:
+def step(module: nn.Linear, descent: Optimizer, gradient: list[float], loss: float = 1.0) -> dict[str, float]:
     module.weight.grad = torch.tensor([gradient])
     return descent.step(version=0, loss=loss)
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.optimizer import SHAPES, share
+from trainer.learner.optimizer import SHAPES, share
 
 
 def shares(schedule: str, versions: range, warmup_steps: int, steps: int, final_share: float = 0.0) -> list[float]:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from configs.data import ColdStart
-from trainer import supervised
 from trainer.batches.collation import collate
+from trainer.learner import supervised
 from trainer.model import policy
 
 SETTINGS = ColdStart(steps=8, batch_size=4, learning_rate=1e-2)

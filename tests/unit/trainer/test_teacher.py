@@ -8,7 +8,7 @@ import torch
 from configs.errors import UserError
 from trainer.batches.collation import collate
 from trainer.batches.samples import Sample
-from trainer.learner import Learner
+from trainer.learner.learner import Learner
 from trainer.model import policy
 from trainer.model.policy import Policy
 from trainer.model.tiny_policy import build_tokenizer

@@ -15,8 +15,8 @@ from torch.multiprocessing.spawn import start_processes
 from configs.schema import Recipe
 from tests.unit.trainer.learners import equal, state
 from trainer.batches.samples import Sample
-from trainer.learner import Learner
-from trainer.state.weight_history import Past
+from trainer.learner.learner import Learner
+from trainer.state.weight_history import WeightHistory
 
 KINDS: dict[str, dict[str, Any]] = {"whole": {}, "adapters": {"lora": {"rank": 2}}}
 MEMORY = {"weight_sync": {"via": "broadcast"}, "pipeline": {"max_staleness": 2}}
@@ -78,7 +78,7 @@ def test_so_it_is_where_each_rank_has_a_share(
 
 def test_weights_come_back_after_a_block_that_fails():
     weight = torch.zeros(2)
-    past = Past([weight], 1)
+    past = WeightHistory([weight], 1)
     past.keep(0)
     weight += 1
 
@@ -90,7 +90,7 @@ def test_weights_come_back_after_a_block_that_fails():
 
 
 def test_only_the_last_versions_are_kept():
-    past = Past([torch.zeros(1)], 2)
+    past = WeightHistory([torch.zeros(1)], 2)
 
     for version in range(4):
         past.keep(version)

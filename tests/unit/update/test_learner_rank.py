@@ -19,7 +19,7 @@ from tests.ipv6 import needs_ipv6
 from tests.scored import scored
 from tests.unit.update.recording import TO_ONE, Recording
 from trainer.files import sha256, write_json
-from trainer.learner import Learner
+from trainer.learner.learner import Learner
 from trainer.state import checkpoint
 from trainer.state.export import Export, Named
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 
 from configs.data import ColdStart
-from configs.learner import Descent as DescentSettings
+from configs.learner import Optimizer as DescentSettings
 from trainer.algorithm.aggregate import normaliser, token_mean
 from trainer.batches.collation import collate
+from trainer.learner.optimizer import Optimizer
 from trainer.model import policy
-from trainer.optimizer import Descent
 
 WARMUP_SHARE = 0.05
 
@@ -49,7 +49,7 @@ def fit(
     if not demonstrations:
         raise ValueError("the cold start got no demonstrations")
     trained = policy.load(policy_dir, temperature=1.0, dtype="float32")
-    descent = Descent(trained, _descent_settings(settings), settings.steps)
+    descent = Optimizer(trained, _descent_settings(settings), settings.steps)
     loss_value, tokens_seen = 0.0, 0
     order = _shuffled_for_ever(len(demonstrations), seed)
     for step in range(settings.steps):

@@ -9,10 +9,10 @@ from torch import Tensor
 from configs.algorithm import Algorithm
 from trainer import distributed
 from trainer.algorithm.aggregate import Normaliser
-from trainer.algorithm.batch import Batch, Estimate
+from trainer.algorithm.batch import AdvantageEstimate, Batch
 from trainer.algorithm.critic import value_objective
 from trainer.algorithm.objective import Inputs, Objective, policy_objective
-from trainer.batches.micro_batches import rows_of, tokens_of
+from trainer.batches.micro_batches import collate_rows, part_of
 from trainer.batches.packing import PromptResponse
 from trainer.model.critic import Critic
 from trainer.model.policy import Policy
@@ -32,7 +32,7 @@ class Experience:
     sequences: Sequence[PromptResponse]
     behaviour_logprobs: Tensor
     batch: Batch
-    estimate: Estimate
+    estimate: AdvantageEstimate
 
 
 def accumulate(objectives: Iterable[Objective], device: str) -> tuple[dict[str, float], dict[str, float]]:
@@ -77,17 +77,17 @@ def policy_objectives(
     """
     batch, estimate = experience.batch, experience.estimate
     for rows in micro_batches:
-        tokens = tokens_of(experience.sequences, rows, device)
+        tokens = collate_rows(experience.sequences, rows, device)
         logprobs, entropy = policy(tokens)
         reference = batch.reference_logprobs
         inputs = Inputs(
             policy_logprobs=logprobs,
-            behaviour_logprobs=rows_of(experience.behaviour_logprobs, rows, tokens),
-            old_logprobs=rows_of(batch.old_logprobs, rows, tokens),
+            behaviour_logprobs=part_of(experience.behaviour_logprobs, rows, tokens),
+            old_logprobs=part_of(batch.old_logprobs, rows, tokens),
             entropy=entropy,
-            advantages=rows_of(estimate.advantages, rows, tokens),
-            mask=rows_of(estimate.mask, rows, tokens),
-            reference_logprobs=None if reference is None else rows_of(reference, rows, tokens),
+            advantages=part_of(estimate.advantages, rows, tokens),
+            mask=part_of(estimate.mask, rows, tokens),
+            reference_logprobs=None if reference is None else part_of(reference, rows, tokens),
         )
         yield policy_objective(inputs, normaliser, algorithm)
 
@@ -104,12 +104,12 @@ def critic_objectives(
     batch, estimate = experience.batch, experience.estimate
     assert batch.values is not None and estimate.returns is not None
     for rows in micro_batches:
-        tokens = tokens_of(experience.sequences, rows, device)
+        tokens = collate_rows(experience.sequences, rows, device)
         yield value_objective(
             critic(tokens),
-            rows_of(batch.values, rows, tokens),
-            rows_of(estimate.returns, rows, tokens),
-            rows_of(estimate.mask, rows, tokens),
+            part_of(batch.values, rows, tokens),
+            part_of(estimate.returns, rows, tokens),
+            part_of(estimate.mask, rows, tokens),
             normaliser,
             value_clip,
         )

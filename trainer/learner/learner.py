@@ -8,25 +8,25 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from configs.learner import Descent as DescentSettings
+from configs.learner import Optimizer as DescentSettings
 from configs.schema import Recipe
 from trainer.algorithm import objective
 from trainer.algorithm.aggregate import normaliser
-from trainer.algorithm.batch import Batch, estimate
+from trainer.algorithm.batch import Batch, estimate_advantages
 from trainer.batches.collation import Tokens, pad
-from trainer.batches.micro_batches import evaluate, own_passes
+from trainer.batches.micro_batches import evaluate, own_micro_batches
 from trainer.batches.minibatches import minibatches
 from trainer.batches.packing import PromptResponse
 from trainer.batches.samples import Sample
-from trainer.gradients import Experience, accumulate, critic_objectives, policy_objectives
+from trainer.learner.gradients import Experience, accumulate, critic_objectives, policy_objectives
+from trainer.learner.optimizer import Optimizer
 from trainer.model import lora, policy, sharding
 from trainer.model.critic import Critic
 from trainer.model.policy import Policy
 from trainer.model.teacher import check_same_tokenizer
-from trainer.optimizer import Descent
 from trainer.state import checkpoint
 from trainer.state.export import Export
-from trainer.state.weight_history import Past
+from trainer.state.weight_history import WeightHistory
 
 
 class Learner:
@@ -61,7 +61,7 @@ class Learner:
             lora.inject(self._policy.model, recipe.learner.lora, recipe.seed)
         self._descents = {"policy": self._to_be_trained(self._policy, recipe.optimizer)}
         trained = [weight for weight in self._policy.parameters() if weight.requires_grad]
-        self._past = Past(trained, recipe.versions_kept)
+        self._past = WeightHistory(trained, recipe.versions_kept)
         self._reference = self._teacher = self._critic = None
         if self._algorithm.needs_reference and not recipe.learner.lora:
             self._reference = self._frozen(policy_dir)
@@ -81,7 +81,7 @@ class Learner:
         reference log-probs and values are those before the first step.
 
         Args:
-            samples: complete groups; those without a reward only take part in nothing.
+            samples: complete groups. Samples without a reward are left out.
 
         Returns:
             Metrics by name: means over trained tokens, unless the name says otherwise. Those of several optimizer steps
@@ -162,7 +162,7 @@ class Learner:
             teacher_logprobs=self._logprobs(self._teacher, sequences) if self._teacher else None,
             values=self._evaluate(self._critic, sequences) if self._critic else None,
         )
-        worth = estimate(batch, self._algorithm)
+        worth = estimate_advantages(batch, self._algorithm)
         return Experience(sequences, behaviour, batch, worth)
 
     def _take_step(self, experience: Experience, rows: Sequence[int]) -> dict[str, float]:
@@ -170,7 +170,7 @@ class Learner:
         mask = experience.estimate.mask
         counts = normaliser(mask[rows], self._recipe.rollout.max_response_tokens)
         trained = [row for row in rows if mask[row].any()]
-        passes = own_passes(experience.sequences, trained, self._recipe.optimizer.micro_batch_tokens)
+        passes = own_micro_batches(experience.sequences, trained, self._recipe.optimizer.micro_batch_tokens)
         means, maxima = accumulate(
             policy_objectives(self._policy, experience, passes, counts, self._algorithm, self._device), self._device
         )
@@ -207,11 +207,11 @@ class Learner:
         sharding.shard(frozen, self._device, self._recipe.learner.replicas)
         return frozen
 
-    def _to_be_trained(self, module: nn.Module, settings: DescentSettings) -> Descent:
+    def _to_be_trained(self, module: nn.Module, settings: DescentSettings) -> Optimizer:
         if self._recipe.learner.gradient_checkpointing:
             sharding.recompute(module)
         sharding.shard(module, self._device, self._recipe.learner.replicas)
-        return Descent(module, settings, self._recipe.steps)
+        return Optimizer(module, settings, self._recipe.steps)
 
     def _state(self) -> dict[str, Tensor]:
         """The live tensors of all that is trained, and of its optimizers."""

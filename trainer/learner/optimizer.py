@@ -16,7 +16,7 @@ class TrainingDiverged(UserError):
     """No optimizer step could be taken for too long."""
 
 
-class Descent:
+class Optimizer:
     """AdamW on the trainable float32 weights of a module, which is sharded already if it will be.
 
     Args:
@@ -25,7 +25,7 @@ class Descent:
         steps: updates of the whole run, for the schedule.
     """
 
-    def __init__(self, module: nn.Module, of: settings.Descent, steps: int) -> None:
+    def __init__(self, module: nn.Module, of: settings.Optimizer, steps: int) -> None:
         self._weights = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
         self._settings = of
         self._steps = steps
