@@ -35,8 +35,6 @@ run: $(READY) ## Train with configs/r1.yaml; ARGS="smollm2 steps=5" for another 
 	$(BIN)/rl-post run $(ARGS)
 
 test: $(READY) ## All tests but the slow ones; starts real Ray, SGLang, Prefect and MLflow
-	$(BIN)/ruff format --check --quiet .
-	$(BIN)/ruff check --quiet .
 	$(SIDE_BY_SIDE) -m "not slow" --durations=12 $(ARGS)
 
 test-unit: $(READY) ## The tests that need no service

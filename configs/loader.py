@@ -49,8 +49,8 @@ def load_recipe(name: str, overrides: Sequence[str] = (), gpus: int = 0) -> Reci
     return _validated(tree, path)
 
 
-def read_recipe(path: Path) -> Recipe:
-    """Read a recipe as `dump_yaml` wrote it, its scale long chosen.
+def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe as `dump_yaml` wrote it, its scale long chosen, and apply overrides.
 
     Raises:
         UserError: names the file and what is wrong with it.
@@ -62,6 +62,8 @@ def read_recipe(path: Path) -> Recipe:
         section, _, key = old.partition(".")
         if key in tree.get(section, {}):
             tree = _put(tree, new.split("."), tree[section].pop(key))
+    for keys, value in map(_parse_override, overrides):
+        tree = _put(tree, keys, value)
     return _validated(tree, path)
 
 

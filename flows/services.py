@@ -26,7 +26,9 @@ from flows.temporary_server import SERVER_ENVIRONMENT
 from tasks.run.directory import home, services_in, tracking_artifacts, tracking_database
 from trainer.files import read_json, write_json
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
+"""The checkout, or the folder that the packages are installed in."""
+DEPLOYMENTS = Path(__file__).with_name("prefect.yaml")
 POOL = "rl-post-local"
 HOST = "127.0.0.1"
 PREFECT_PORT, MLFLOW_PORT = 4200, 5000
@@ -58,7 +60,8 @@ def start_services(console: Console) -> None:
             wait_until_healthy("the MLflow server", f"{mlflow}/health", mlflow_server, _log("mlflow-server"))
         with console.status("deploying"):
             _call(_prefect("work-pool", "create", POOL, "--type", "process", "--overwrite"), environment)
-            _call(_prefect("--no-prompt", "deploy", *(f"--name={name}" for name in _local_deployments())), environment)
+            names = [f"--name={name}" for name in _local_deployments()]
+            _call(_prefect("--no-prompt", "deploy", f"--prefect-file={DEPLOYMENTS}", *names), environment)
             orphans = close_orphans(api, POOL)
             _launch("prefect-worker", _prefect("worker", "start", "--pool", POOL), environment)
     except BaseException:
@@ -85,7 +88,7 @@ def stop_services(console: Console) -> None:
 
 def _local_deployments() -> list[str]:
     """Return the names of the deployments that run on this machine; others wait for the pool of a cluster."""
-    deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    deployments = yaml.safe_load(DEPLOYMENTS.read_text())["deployments"]
     return [deployment["name"] for deployment in deployments if deployment["work_pool"]["name"] == POOL]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from configs.errors import UserError
-from configs.loader import flatten, load_recipe
+from configs.loader import flatten, read_recipe
 from configs.schema import Recipe
 from tasks.run.directory import Run
 from tasks.run.events import record
@@ -71,9 +71,7 @@ def go_on(run: Run, checked: Continuation) -> Run:
 
 def _changed(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]:
     """Return the run's recipe with overrides, and where it differs from the stored one."""
-    recipe = load_recipe(str(run.recipe_file), overrides)
-    # Scales were chosen when the run began; what is stored has none left.
-    recipe = recipe.model_copy(update={"scale": run.recipe.scale})
+    recipe = read_recipe(run.recipe_file, overrides)
     before, after = flatten(run.recipe), flatten(recipe)
     keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     return recipe, {key: [before.get(key), after.get(key)] for key in keys}

@@ -60,6 +60,22 @@ def test_the_same_value_is_no_change(run: Run) -> None:
     assert read_events(run.events) == []
 
 
+def test_a_run_of_before_the_section_of_timeouts_goes_on_with_what_it_had(run: Run) -> None:
+    stored = run.recipe_file.read_text()
+    run.recipe_file.write_text(stored.replace("engine:\n", "engine:\n  hang_timeout: 33.0\n  start_timeout: 44.0\n"))
+    old = open_run(run.home, run.id)
+
+    assert (old.recipe.timeouts.hang, old.recipe.timeouts.engine_start) == (33.0, 44.0)
+    assert check_resume(old, []).changes == {}
+    assert check_resume(old, ["timeouts.hang=50"]).changes == {"timeouts.hang": [33.0, 50]}
+    assert identity(old) == identity(run)
+
+
+def test_another_scale_is_refused(run: Run) -> None:
+    with pytest.raises(UserError, match="can't go on with another scale"):
+        check_resume(run, ["scale=pair"])
+
+
 def test_fewer_steps_than_are_committed_are_refused(run: Run) -> None:
     with pytest.raises(UserError, match="steps=1 is less than the 2 steps"):
         check_resume(run, ["steps=1"])
