@@ -23,7 +23,7 @@ help: ## List the targets
 setup: $(READY) ## Fill .venv from the pinned list (once)
 
 $(READY): requirements/cpu.txt pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { echo "rl-post needs Python 3.11, 3.12 or 3.13: make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { echo "rl-post needs Python 3.11 or 3.12: make PYTHON=/path/to/python"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/uv.txt
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --compile-bytecode --quiet -r requirements/cpu.txt

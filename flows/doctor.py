@@ -41,8 +41,8 @@ def _python() -> Iterator[Finding]:
     yield Finding(
         "python",
         version,
-        (3, 11) <= sys.version_info[:2] <= (3, 13),
-        "install Python 3.11, 3.12 or 3.13 and run `make setup`",
+        (3, 11) <= sys.version_info[:2] <= (3, 12),
+        "install Python 3.11 or 3.12 and run `make setup`",
     )
 
 
