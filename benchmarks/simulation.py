@@ -26,8 +26,7 @@ from rich.progress import Progress
 from tokenizers import Tokenizer
 
 from configs.schema import Recipe
-from tasks.dataset.store import Prompt
-from tasks.records.question import Question
+from tasks.records.question import Prompt, Question
 from tasks.records.samples import SampleRow
 from tasks.reward.task import score_rows
 from tasks.rollout.carry import split_finished, take_up

@@ -9,7 +9,8 @@ from configs.schema import Recipe
 from tasks.dataset import arithmetic
 from tasks.dataset.prompt_order import prompts_of_step
 from tasks.dataset.prompts import encode_responses
-from tasks.dataset.store import Demonstration, Prompt
+from tasks.dataset.store import Demonstration
+from tasks.records.question import Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -14,8 +14,8 @@ from tasks.dataset.demonstrations import demonstrate
 from tasks.dataset.prompts import encode_prompts, load_tokenizer, read_template
 from tasks.dataset.report import build_report
 from tasks.dataset.sources import Candidates, choose_questions, count_reasons, read_sources
-from tasks.dataset.store import PreparedDataset, Prompt
-from tasks.records.question import Finding, Question
+from tasks.dataset.store import PreparedDataset
+from tasks.records.question import Finding, Prompt, Question
 from tasks.reward.scorer import Scorer, gold_statuses
 from tasks.run.directory import datasets_in, models_in
 from trainer.model.pretrained import materialise

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tasks.dataset.curriculum import weigh
-from tasks.dataset.store import Prompt
+from tasks.records.question import Prompt
 from tasks.run.directory import Run
 from trainer.files import read_json
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import feather
 
 from tasks.dataset.report import Report
-from tasks.records.question import Finding, Question
+from tasks.records.question import Finding, Prompt, Question
 from trainer.files import written_at_once
 
 LEFT_OUT = "left_out.jsonl"
@@ -26,14 +26,6 @@ Demonstration = tuple[list[int], list[int]]
 _IDS = pa.list_(pa.int32())
 _PROMPTS = pa.schema([(field.name, pa.string()) for field in fields(Question)] + [("prompt_ids", _IDS)])
 _DEMONSTRATIONS = pa.schema([("prompt_ids", _IDS), ("response_ids", _IDS)])
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A question and the token ids that it is asked with, up to where the response begins."""
-
-    question: Question
-    ids: list[int]
 
 
 @dataclass(frozen=True)

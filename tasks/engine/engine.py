@@ -15,6 +15,7 @@ import yaml
 from configs.schema import Recipe
 from tasks.cluster.devices import Accelerator, visible_devices
 from tasks.cluster.limits import limits
+from tasks.cluster.placement import actor_name
 from tasks.engine.watch import end_if_hung
 from tasks.processes import guard
 from tasks.processes.network import own_address, reserved_port, url_of
@@ -62,7 +63,7 @@ class Engine:
             log_dir: Folder for the server's log, `engine-<index>.log`, and the run's `events.jsonl`.
             accelerator: Hardware that the server runs on.
         """
-        self._name = f"engine-{index}"
+        self._name = actor_name("engine", index)
         self._recipe, self._settings = recipe, recipe.engine
         self._limits = limits(recipe, None)
         self._accelerator: Accelerator = accelerator

@@ -23,7 +23,7 @@ class _InterruptibleRayTaskRunner(RayTaskRunner[Any]):
     def __enter__(self) -> Self:
         """Connect to Ray, or start it, and listen for signals."""
         prepare_local_ray(os.environ)
-        self.init_kwargs = connection(os.environ)
+        self.init_kwargs |= connection(os.environ)
         self._heard: socket.socket | None = None
         self._ear = ExitStack()
         handler = signal.getsignal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The one form that every source of data is brought into, and what is told of a question that is left out."""
+"""Questions in the one form that every source is brought into, prompts, and what is told of what is left out."""
 
 import json
 from dataclasses import dataclass
@@ -24,6 +24,14 @@ class Question:
     def messages(self) -> list[dict[str, str]]:
         """The conversation up to where the assistant answers."""
         return [*json.loads(self.earlier), {"role": "user", "content": self.text}]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A question and the token ids that it is asked with, up to where the response begins."""
+
+    question: Question
+    ids: list[int]
 
 
 @dataclass(frozen=True)

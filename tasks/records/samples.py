@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 from trainer.files import whole_file
 
 SampleRow = dict[str, Any]
+Status = Literal["right", "wrong", "truncated", "unscorable", "timeout", "error"]
+"""What scoring said of a sample: see `tasks.reward.outcome.Score`."""
 
 ROLLOUT = pa.schema(
     [

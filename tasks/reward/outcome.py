@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks.records.question import Question
-
-Status = Literal["right", "wrong", "truncated", "unscorable", "timeout", "error"]
+from tasks.records.samples import Status
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from typing import Self
 from configs.reward import Http, Part, Reward
 from configs.timeouts import Timeouts
 from tasks.records.question import Question
+from tasks.records.samples import Status
 from tasks.reward.kinds import AT_ONCE, KILLABLE
-from tasks.reward.outcome import Answered, Outcome, Score, Status
+from tasks.reward.outcome import Answered, Outcome, Score
 from tasks.reward.pool import Job, WorkerPool
 from tasks.reward.remote import ask
 

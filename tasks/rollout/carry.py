@@ -7,7 +7,7 @@ weights version that made it.
 from collections.abc import Sequence
 from itertools import groupby
 
-from tasks.dataset.store import Prompt
+from tasks.records.question import Prompt
 from tasks.records.samples import SampleRow
 from tasks.rollout.shard import Sampling, begin, finished_groups
 

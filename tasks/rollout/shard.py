@@ -8,7 +8,7 @@ from itertools import groupby
 from tokenizers import Tokenizer
 
 from tasks.cluster.limits import LEAST_SAMPLES
-from tasks.dataset.store import Prompt
+from tasks.records.question import Prompt
 from tasks.records.samples import SampleRow
 from tasks.rollout.fleet import Fleet, Request
 from tasks.server.client import Response

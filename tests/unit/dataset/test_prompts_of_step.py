@@ -3,8 +3,7 @@ from typing import Any
 
 from configs.schema import Recipe
 from tasks.dataset.prompt_order import prompts_of_round
-from tasks.dataset.store import Prompt
-from tasks.records.question import Question
+from tasks.records.question import Prompt, Question
 from tasks.run.directory import Run
 from trainer.files import write_json
 

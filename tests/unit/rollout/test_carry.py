@@ -1,7 +1,6 @@
 """What a step leaves unfinished, the next one goes on with; nothing is lost for being long."""
 
-from tasks.dataset.store import Prompt
-from tasks.records.question import Question
+from tasks.records.question import Prompt, Question
 from tasks.records.samples import SampleRow
 from tasks.rollout.carry import split_finished, take_up
 from tasks.rollout.shard import Sampling, begin

@@ -6,8 +6,7 @@ from typing import cast
 import pytest
 from tokenizers import Tokenizer
 
-from tasks.dataset.store import Prompt
-from tasks.records.question import Question
+from tasks.records.question import Prompt, Question
 from tasks.records.samples import SampleRow
 from tasks.rollout.fleet import Fleet
 from tasks.rollout.shard import Sampling, StaleWeights, begin, finished_groups, roll_out
