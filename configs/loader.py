@@ -94,16 +94,40 @@ def dump_yaml(recipe: Recipe) -> str:
     return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, but for a key that is said twice: the last one would win, silently."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Look at the keys before what `<<` brings is laid under them."""
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                raise yaml.YAMLError(f"{key.value} is said twice, in line {lines[key.value]} and in line {line}")
+            lines[key.value] = line
+        super().flatten_mapping(node)
+
+
+def _load(text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
 def _read(path: Path, seen: tuple[Path, ...] = ()) -> Tree:
     path = path.resolve()
     if path in seen:
         raise UserError(f"{path}: `extends` goes in a circle through {', '.join(p.name for p in seen)}")
     try:
-        tree = yaml.safe_load(path.read_text())
+        tree = _load(path.read_text())
     except FileNotFoundError:
         raise UserError(f"{seen[-1]}: extends {path.name}, which is not there") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not valid YAML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from None
     if not isinstance(tree, dict):
         raise UserError(f"{path}: a recipe is a mapping of keys to values")
     base = tree.pop("extends", None)
@@ -131,7 +155,7 @@ def _parse_override(override: str) -> tuple[list[str], Any]:
     if not equals or not key.strip():
         raise UserError(f"override {override!r} is not of the form section.key=value")
     try:
-        return key.strip().split("."), yaml.safe_load(text)
+        return key.strip().split("."), _load(text)
     except yaml.YAMLError:
         raise UserError(f"override {override!r}: the value is not valid YAML") from None
 

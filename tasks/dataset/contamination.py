@@ -10,6 +10,7 @@ from tasks.records.question import Finding, Question
 # Evaluation questions, of all, that may begin alike before it is taken for the wording of the set.
 _COMMON_SHARE = 0.05
 
+_SEPARATOR = re.compile(r"(?<=\d)(?:,|\{,\}|\\[,!;:]|[\u00a0\u2009\u202f ])(?=\d{3}(?!\d))")
 _LABEL = r"(?:####|\\boxed\{|<answer>|\banswer\b(?: is)?\s*:?)\s*"
 _TELLING_LENGTH = 4
 
@@ -83,10 +84,17 @@ def gives_answer_away(question: Question) -> bool:
     r"""Whether the gold stands in the question's own text, where it is no accident.
 
     That is a gold of at least 4 characters, as whole words, or any gold after a label such as `####`, `\boxed{` or
-    `answer:`. A short gold, such as 5, is in many questions by chance.
+    `answer:`. A short gold, such as 5, is in many questions by chance. Separators of thousands don't count, since a
+    reader may have taken them out of the gold.
     """
-    text, gold = " ".join(message["content"] for message in question.messages), re.escape(question.gold)
+    text = _without_separators(" ".join(message["content"] for message in question.messages))
+    gold = re.escape(_without_separators(question.gold))
     if not gold:
         return False
     label = "" if len(question.gold) >= _TELLING_LENGTH else _LABEL
     return re.search(rf"(?<!\w){label}{gold}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def _without_separators(text: str) -> str:
+    """Return a text with its numbers in plain digits: 15000 for 15,000 and 15{,}000."""
+    return _SEPARATOR.sub("", text)

@@ -6,6 +6,7 @@ no line. Parquet and Arrow carry their types, so `datasets` reads those, a batch
 """
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterator
 from glob import escape, glob
@@ -53,10 +54,15 @@ def _find(source: str) -> tuple[Path, list[Path]]:
         raise UserError(f"data.source {source}: no such file (looked for {path.absolute()})")
     else:
         return path.parent, [path]
-    paths = sorted(file for file in candidates if file.suffix in _READERS and file.name not in _NO_ROWS)
+    paths = sorted(file for file in candidates if file.suffix in _READERS and _is_meant(file.relative_to(root)))
     if not paths:
         raise UserError(f"data.source {source}: no file there ends in {', '.join(_READERS)}")
     return root, paths
+
+
+def _is_meant(file: Path) -> bool:
+    """Tell whether a file was put there to be read: hidden ones are copies and caches of other programs."""
+    return file.name not in _NO_ROWS and not any(part.startswith(".") for part in file.parts)
 
 
 def _first_pattern(path: Path) -> int:
@@ -64,26 +70,48 @@ def _first_pattern(path: Path) -> int:
 
 
 def _read_jsonl(path: Path) -> NumberedRows:
-    # utf-8-sig drops a byte order mark where there is one.
-    with path.open(encoding="utf-8-sig") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            if line.strip():
-                yield number, _as_row(_parse_json(line, path, number), path, number)
+            text = _decode(line, path, number)
+            if text.strip():
+                yield number, _as_row(_parse_json(text, path, number), path, number)
 
 
 def _read_json(path: Path) -> NumberedRows:
-    rows = _parse_json(path.read_text(encoding="utf-8-sig"), path)
+    rows = _parse_json(_decode(path.read_bytes(), path), path)
     if not isinstance(rows, list):
         raise UserError(f"{path}: a .json file holds a list of rows; for one row a line use .jsonl")
     for number, row in enumerate(rows, start=1):
         yield number, _as_row(row, path, number)
 
 
+def _decode(content: bytes, path: Path, line: int | None = None) -> str:
+    """Return text. A byte order mark at the beginning is dropped."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = line or content.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path}:{number}: not UTF-8 (byte 0x{content[error.start]:02x}): save the file in that encoding"
+        ) from None
+
+
 def _parse_json(text: str, path: Path, line: int | None = None) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{line or error.lineno}: not valid JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}{f':{line}' if line else ''}: can't be read as JSON: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object, and refuse one that says a key twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return made
 
 
 def _as_row(value: object, path: Path, number: int) -> dict[str, Any]:
@@ -93,15 +121,17 @@ def _as_row(value: object, path: Path, number: int) -> dict[str, Any]:
 
 
 def _read_csv(path: Path) -> NumberedRows:
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines, strict=True)
-        try:
-            for row in reader:
-                if None in row or None in row.values():
-                    raise UserError(f"{path}:{reader.line_num}: this row and the header differ in length")
-                yield reader.line_num, row
-        except csv.Error as error:
-            raise UserError(f"{path}:{reader.reader.line_num}: not valid CSV: {error}") from None
+    reader = csv.DictReader(io.StringIO(_decode(path.read_bytes(), path), newline=""), strict=True)
+    try:
+        header = reader.fieldnames or []
+        if twice := sorted({name for name in header if header.count(name) > 1}):
+            raise UserError(f"{path}:1: the header has {', '.join(twice)} twice")
+        for row in reader:
+            if None in row or None in row.values():
+                raise UserError(f"{path}:{reader.line_num}: this row and the header differ in length")
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.reader.line_num}: not valid CSV: {error}") from None
 
 
 def _read_columnar(path: Path) -> NumberedRows:
@@ -109,14 +139,15 @@ def _read_columnar(path: Path) -> NumberedRows:
     import pyarrow as pa
     from datasets.exceptions import DatasetGenerationError
 
-    kind = path.suffix.removeprefix(".")
+    kind, number = path.suffix.removeprefix("."), 0
     try:
         # Streaming copies nothing into the library's cache.
         rows = datasets.load_dataset(kind, data_files=escape(str(path)), split="train", streaming=True)
         for number, row in enumerate(rows, start=1):
             yield number, dict(row)
-    except (DatasetGenerationError, pa.ArrowInvalid) as error:
-        raise UserError(f"{path}: not a valid {kind.capitalize()} file: {error.__cause__ or error}") from None
+    except (DatasetGenerationError, pa.ArrowException, OSError, ValueError) as error:
+        where = f"{path}:{number + 1}" if number else f"{path}"
+        raise UserError(f"{where}: not a valid {kind.capitalize()} file: {error.__cause__ or error}") from None
 
 
 _READERS: dict[str, Callable[[Path], NumberedRows]] = {

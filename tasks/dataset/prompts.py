@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from jinja2 import TemplateError
-
 from configs.data import Data
 from configs.errors import UserError
 from tasks.records.question import Question
@@ -70,13 +68,18 @@ def encode_prompts(
     if not questions:
         return []
     conversations = [_with_system(question.messages, system_prompt) for question in questions]
-    try:
-        texts = tokenizer.apply_chat_template(
-            conversations, add_generation_prompt=True, tokenize=False, **template_settings or {}
-        )
-    except TemplateError as error:
-        hint = "data.system_prompt: " if system_prompt else ""
-        raise UserError(f"{hint}the model's chat template refuses the messages: {error}") from error
+    hint = "data.system_prompt: " if system_prompt else ""
+    texts = []
+    for question, conversation in zip(questions, conversations, strict=True):
+        try:
+            texts.append(
+                tokenizer.apply_chat_template(
+                    conversation, add_generation_prompt=True, tokenize=False, **template_settings or {}
+                )
+            )
+        except Exception as error:  # A template is a program: it may raise anything.
+            what = str(error) or type(error).__name__
+            raise UserError(f"{hint}{question.id}: the model's chat template refuses the messages: {what}") from error
     start = _start(tokenizer)
     encoded = _encode(tokenizer, cast(list[str], texts))
     return [ids if ids[: len(start)] == start else start + ids for ids in encoded]

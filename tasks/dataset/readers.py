@@ -142,7 +142,7 @@ def _prompt(row: TableRow, column: str) -> str | list[dict[str, str]]:
         raise Refused("the last message is not the user's")
     if not value[-1]["content"].strip():
         raise Refused("no question")
-    return [{"role": message["role"], "content": message["content"]} for message in value]
+    return [{"role": message["role"], "content": _unicode(message["content"])} for message in value]
 
 
 def _need(row: TableRow, column: str, kind: type | tuple[type, ...], expected: str) -> Any:
@@ -177,6 +177,15 @@ def _text(row: TableRow, column: str, missing: str) -> str:
             raise WrongType(column, value, "text or a number")
     if not text:
         raise Refused(missing)
+    return _unicode(text)
+
+
+def _unicode(text: str) -> str:
+    """Refuse half of a surrogate pair, which JSON may hold and no file, tokenizer or Arrow table takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Refused("text that is not valid Unicode") from None
     return text
 
 

@@ -7,6 +7,7 @@ demonstrations have prompt_ids and response_ids. left_out.jsonl has every row th
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyarrow import feather
 
+from configs.errors import UserError
 from tasks.dataset.report import Report
 from tasks.records.question import Finding, Prompt, Question
 from trainer.files import written_at_once
@@ -47,7 +49,14 @@ def write(
     demos: Sequence[Demonstration],
     left_out: Sequence[Finding],
 ) -> None:
-    """Write the folder `receipt.path` whole or not at all."""
+    """Write the folder `receipt.path` whole or not at all.
+
+    Raises:
+        UserError: two questions have the same id, by which pass rates and evaluations tell them apart.
+    """
+    ids = Counter(prompt.question.id for prompt in [*train, *held_out])
+    if twice := [id for id, count in ids.items() if count > 1]:
+        raise UserError(f"{len(twice)} ids are of several questions, {twice[0]} for one: give each source a `name`")
     with written_at_once(Path(receipt.path)) as folder:
         _write_table(folder / "train.arrow", [_to_row(prompt) for prompt in train], _PROMPTS)
         _write_table(folder / "eval.arrow", [_to_row(prompt) for prompt in held_out], _PROMPTS)

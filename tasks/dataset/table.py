@@ -24,8 +24,8 @@ def read_questions(source: Source, seed: int) -> tuple[list[Question], list[Find
 
     Rows without a question or an answer are refused and told of, wherever they are: a prompt never holds the text
     `None`. What shows that the whole table is not what the recipe says is an error: a line that can't be parsed, a
-    missing column, or a value of a wrong type. Ids are `name:number`, the number being the line or row; a source with a
-    name puts it in front. Numbers become text: `42`, `0.5`.
+    missing column, or a value of a wrong type. Ids are the source's label and `file:number`, the number being the line
+    or row; for a source of one file that is `file:number` alone. Numbers become text: `42`, `0.5`.
 
     Args:
         source: Where and how to read.
@@ -42,7 +42,7 @@ def read_questions(source: Source, seed: int) -> tuple[list[Question], list[Find
     found, refused = [], []
     for place, row in rows:
         present |= row.keys()
-        id = f"{source.name}/{place}" if source.name else place
+        id = place if place.startswith(f"{source.label}:") else f"{source.label}/{place}"
         try:
             parsed = read({name: row.get(column) for name, column in named.items()})
         except Refused as reason:
@@ -52,6 +52,9 @@ def read_questions(source: Source, seed: int) -> tuple[list[Question], list[Find
                 f"data.source {source.source}, {place}: column {named.get(wrong.column, wrong.column)!r} holds a "
                 f"{type(wrong.value).__name__}; the reader {source.reader} expects {wrong.expected}"
             ) from None
+        except Exception as error:  # Whatever a layout makes of somebody's row, it costs that row alone.
+            reason = f"the reader {source.reader} can't take the row"
+            refused.append(Finding(reason, source.label, id, f"{type(error).__name__}: {error}: {row}"))
         else:
             found.append(_question(id, parsed, source.label))
     _check_columns(source, named, present)

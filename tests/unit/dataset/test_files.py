@@ -185,12 +185,12 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_is_read_file_by_file_in_the_order_of_names(folder: Path):
     questions, _ = read(Source(source=str(folder)))
-    assert ids(questions) == ["a.csv:2", "b.jsonl:2", "more/c.json:1"]
+    assert ids(questions) == ["sums/a.csv:2", "sums/b.jsonl:2", "sums/more/c.json:1"]
 
 
 def test_a_glob_reads_the_files_that_it_matches(folder: Path):
-    assert ids(read(Source(source=f"{folder}/*.jsonl"))[0]) == ["b.jsonl:2"]
-    assert ids(read(Source(source=f"{folder}/**/*.json*"))[0]) == ["b.jsonl:2", "more/c.json:1"]
+    assert ids(read(Source(source=f"{folder}/*.jsonl"))[0]) == ["*.jsonl/b.jsonl:2"]
+    assert ids(read(Source(source=f"{folder}/**/*.json*"))[0]) == ["*.json*/b.jsonl:2", "*.json*/more/c.json:1"]
 
 
 @pytest.mark.parametrize("pattern", ["*.parquet", "*.txt"])
