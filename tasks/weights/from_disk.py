@@ -42,6 +42,7 @@ def load(client: EngineClient, folder: Path, version: int, before: Loaded | None
     checksum = client.weights_checksum()
     check_arrival(
         client.url,
+        version,
         before.checksum if before else None,
         checksum,
         lambda: before is not None and _same_weights(before.folder, folder),

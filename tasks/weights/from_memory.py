@@ -73,20 +73,21 @@ class Sender:
             prints += [int(torch.hash_tensor(tensor).item()) for _, tensor in bucket]
             self._transport.send(clients, bucket, last=number == len(counts))
         self._tell(clients, "/end_weight_update")
-        self._check(clients, prints)
+        self._check(clients, prints, version)
         self._tell(clients, "/update_weight_version", new_version=str(version), abort_all_requests=False)
 
-    def _check(self, clients: Sequence[EngineClient], prints: list[int]) -> None:
+    def _check(self, clients: Sequence[EngineClient], prints: list[int], version: int) -> None:
         """Believe engines only if all have the same weights now, and others than before where they got others.
 
         Args:
             clients: the engines.
             prints: a hash of each tensor that was sent.
+            version: theirs.
         """
         checksums = together(*(client.weights_checksum for client in clients), timeout=self._limit)
         for client, checksum in zip(clients, checksums, strict=True):
             sent, before = self._known.get(client.url, (prints, None))
-            check_arrival(client.url, before, checksum, lambda sent=sent: sent == prints)
+            check_arrival(client.url, version, before, checksum, lambda sent=sent: sent == prints)
             self._known[client.url] = prints, checksum
         if len(set(checksums)) > 1:
             raise WeightsUnchanged(f"after the same update engines have different checksums: {checksums}")
