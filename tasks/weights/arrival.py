@@ -21,6 +21,4 @@ def check_arrival(server: str, version: int, before: str | None, now: str, same_
         WeightsUnchanged: what the server reports can't be trusted any more.
     """
     if now == before and not same_sent():
-        raise WeightsUnchanged(
-            f"{server} said that it loaded weights {version}, but its tensors are those that it had before"
-        )
+        raise WeightsUnchanged(f"{server} said that it loaded weights {version}, but its tensors are those of before")

@@ -133,7 +133,7 @@ def test_an_engine_that_says_success_and_has_the_weights_of_before_does_not_get_
     servers[0].lies = True
 
     with pytest.raises(
-        WeightsNotUpdated, match="one said that it loaded weights 7, but its tensors are those that it had before"
+        WeightsNotUpdated, match="one said that it loaded weights 7, but its tensors are those of before"
     ):
         send(believing, servers[:1], 7, value=2.0)
     assert "/update_weight_version 7" not in servers[0].told
