@@ -1,6 +1,6 @@
 """The objective that the policy is trained on. docs/papers.md has the settings of each paper's method."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -102,13 +102,25 @@ class Correction(Section):
         description="What is masked out if its ratio is out of reject_range: a token, a sequence by the product of its "
         "tokens' ratios, or a sequence by their geometric mean.",
     )
-    reject_range: Range = Field(default=(0.5, 2.0), description="Range of ratios that are kept.")
+    reject_range: Range = Field(
+        default=(0.5, 2.0),
+        description="Range of ratios that are kept. For reject geometric it is [0.99, 1.01] if it is left out: a mean "
+        "over a sequence hardly moves (Geo-RS of `When Speed Kills Stability`, part 3).",
+    )
     off_policy_limit: float | None = Field(
         default=None,
         gt=0,
         description="Sequences of negative advantage are masked out if their mean log(behaviour/policy) is above this, "
         "nats a token; none masks nothing.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def range_suits_its_ratio(cls, settings: Any) -> Any:
+        """Give the geometric mean a range of its own, unless the recipe says one."""
+        if isinstance(settings, dict) and settings.get("reject") == "geometric":
+            return {"reject_range": (0.99, 1.01), **settings}
+        return settings
 
     @model_validator(mode="after")
     def ranges_hold_one(self) -> "Correction":
@@ -207,6 +219,10 @@ class Algorithm(Section):
                 )
         if (self.advantage == "distillation") != (self.teacher is not None):
             raise ValueError("advantage distillation and a teacher need each other: set both or none")
+        if self.loss == "dppo" and self.old_policy == "learner":
+            raise ValueError(
+                "loss dppo has its trust region around the policy that sampled: set old_policy to behaviour"
+            )
         if self.loss == "sft" and self.advantage != "accepted":
             raise ValueError("loss sft imitates: it needs advantage accepted, or it would imitate wrong answers too")
         if self.correction.weight != "none" and self.old_policy == "behaviour" and self.loss in RATIO_LOSSES:

@@ -29,6 +29,7 @@ Kind = Literal[
     "engine lost",
     "weights not sent",
     "learner rebuilt",
+    "step without signal",
     "archive behind",
 ]
 

@@ -1,5 +1,6 @@
 """The learner's tasks: cold start and policy update."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from tasks.processes.actors import ActorSpec, ask, ranks
 from tasks.processes.learner_group import learner_accelerator, learner_ranks
 from tasks.records.samples import read_samples
 from tasks.run.directory import Run
+from tasks.run.events import Kind, read_events, record
 from tasks.run.ledger import Receipt, once, policy_folder
 from tasks.update.environment import learner_environment
 from tasks.update.learner_rank import LearnerRank
 from tasks.update.metrics import batch_metrics
 from trainer.files import write_json
+
+logger = logging.getLogger(__name__)
 
 
 def learner_actors(run: Run) -> dict[str, ActorSpec]:
@@ -85,6 +89,8 @@ def update_policy(
             rates = observe(read_pass_rates(run, step - 1), samples)
             write_json(run.pass_rates(step), rates)
             metrics |= summarise(rates, run.recipe.data.curriculum)
+        if metrics["policy/without_signal"]:
+            _note_without_signal(run, step)
         return {"version": step, "metrics": {**batch_metrics(samples, step - 1), **metrics}}
 
     receipt = once(run.update(step), make)
@@ -112,3 +118,15 @@ def save_checkpoint(run: Run, step: int, policy: Receipt, update: Receipt) -> Re
         return {"version": update["version"]}
 
     return once(run.checkpointed(step), make)
+
+
+def _note_without_signal(run: Run, step: int) -> None:
+    """Tell once in a run that there was nothing to learn from, and what to look at; the metrics tell each time."""
+    event: Kind = "step without signal"
+    if not any(told["event"] == event for told in read_events(run.events)):
+        why = (
+            "every trained token had advantage 0, so the weights stayed as they were. Look at reward/accuracy: are the "
+            "questions too easy or too hard? And at reward/unscorable_share: could the answers be scored?"
+        )
+        logger.warning("step %d: %s", step, why)
+        record(run.events, event, step=step, why=why)

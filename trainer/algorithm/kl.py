@@ -7,6 +7,7 @@ k3 = exp(d) - d - 1.
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from configs.algorithm import KlName
@@ -37,16 +38,30 @@ def k3(policy_logprobs: Tensor, reference_logprobs: Tensor, mask: Tensor) -> Ten
 ESTIMATORS: dict[KlName, Estimator] = {"k1": k1, "k2": k2, "k3": k3}
 
 
-def with_unbiased_gradient(kl: Tensor, policy_logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor) -> Tensor:
-    """A k1 or k3 estimate times policy/behaviour probability (DeepSeek-V3.2, arXiv 2512.02556, equation 7).
+def unbiased(
+    estimator: KlName, policy_logprobs: Tensor, reference_logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor
+) -> Tensor:
+    """k1 or k3 times w = policy/behaviour probability (DeepSeek-V3.2, arXiv 2512.02556, equation 7).
 
     With gradients through both factors, the mean over samples of the behaviour policy is the KL and its gradient the
     gradient of the KL, while k3's own gradient is that of KL(reference || policy) on policy, and unbounded.
 
+    The gradient of w k3 is -w d, and so is that of w (k1 - 1), where no exp(d) is clamped: k3 takes it from there. A
+    token whose w is clamped has none.
+
     Args:
-        kl: [B, T], with gradient.
+        estimator: `k1` or `k3`.
         policy_logprobs: [B, T], with gradient.
+        reference_logprobs: [B, T].
         behaviour_logprobs: [B, T], of the policy that sampled.
         mask: [B, T] bool.
     """
-    return exp(log_ratio(policy_logprobs, behaviour_logprobs, mask)) * kl
+    log_weight = log_ratio(policy_logprobs, behaviour_logprobs, mask)
+    weight = exp(log_weight)
+    of_k1 = k1(policy_logprobs, reference_logprobs, mask)
+    if estimator == "k1":
+        return weight * of_k1
+    value = weight * ESTIMATORS[estimator](policy_logprobs, reference_logprobs, mask)
+    slope = weight * (of_k1 - 1)
+    slope = torch.where(log_weight.abs() > MAX_LOG_RATIO, slope.detach(), slope)
+    return value.detach() + (slope - slope.detach())

@@ -123,7 +123,8 @@ def dppo(
     loss = -m w A, where m is 0 for a token whose divergence from the old policy is above the threshold and whose update
     would take it further away (A > 0 and w > 1, or A < 0 and w < 1), else 1. Only the sampled token against all others
     is looked at: with p = π_old(token) and q = π(token), the total variation is |p - q|, the KL is
-    p ln(p/q) + (1-p) ln((1-p)/(1-q)).
+    p ln(p/q) + (1-p) ln((1-p)/(1-q)). The old policy is the one that sampled; the recipe takes no other. The ratio of a
+    token with A < 0 that comes back is bounded by the clamp of all ratios at e^20 alone.
     """
     log_ratio = ratios.log_ratio(policy_logprobs, old_logprobs, mask)
     advantages = torch.where(mask, advantages, 0.0)

@@ -10,7 +10,7 @@ from configs.algorithm import Algorithm
 from trainer.algorithm import ratios
 from trainer.algorithm.aggregate import AGGREGATIONS, Normaliser, token_mean
 from trainer.algorithm.corrections import Weights, correct
-from trainer.algorithm.kl import ESTIMATORS, with_unbiased_gradient
+from trainer.algorithm.kl import ESTIMATORS, unbiased
 from trainer.algorithm.losses import LOSSES
 
 
@@ -83,7 +83,8 @@ def policy_objective(inputs: Inputs, normaliser: Normaliser, algorithm: Algorith
         report["kl"] = kl.detach()
         if algorithm.kl_in_loss:
             if algorithm.kl.unbiased_gradient:
-                kl = with_unbiased_gradient(kl, policy, inputs.behaviour_logprobs, mask)
+                estimator, reference = algorithm.kl.estimator, inputs.reference_logprobs
+                kl = unbiased(estimator, policy, reference, inputs.behaviour_logprobs, mask)
             loss = loss + algorithm.kl.coefficient * kl
     total = AGGREGATIONS[algorithm.aggregation](loss, mask, normaliser)
     means = {name: token_mean(values, mask, normaliser) for name, values in report.items()}

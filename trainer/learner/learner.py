@@ -59,7 +59,7 @@ class Learner:
         self._policy = self._load(policy_dir)
         if recipe.learner.lora:
             lora.inject(self._policy.model, recipe.learner.lora, recipe.seed)
-        self._descents = {"policy": self._to_be_trained(self._policy, recipe.optimizer)}
+        self._optimizers = {"policy": self._to_be_trained(self._policy, recipe.optimizer)}
         trained = [weight for weight in self._policy.parameters() if weight.requires_grad]
         self._past = WeightHistory(trained, recipe.versions_kept)
         self._reference = self._teacher = self._critic = None
@@ -72,7 +72,7 @@ class Learner:
             self._teacher = self._frozen(teacher_dir)
         if self._algorithm.needs_values:
             self._critic = Critic(self._load(policy_dir))
-            self._descents["critic"] = self._to_be_trained(self._critic, recipe.critic)
+            self._optimizers["critic"] = self._to_be_trained(self._critic, recipe.critic)
 
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Take the optimizer steps of all epochs and minibatches over the samples; the version advances by one.
@@ -85,7 +85,7 @@ class Learner:
 
         Returns:
             Metrics by name: means over trained tokens, unless the name says otherwise. Those of several optimizer steps
-            are averaged, maxima are the largest, and `skipped` is how many were skipped.
+            are averaged, maxima are the largest, and `skipped` and `without_signal` are how many were not taken.
 
         Raises:
             ValueError: if there are no samples.
@@ -174,16 +174,21 @@ class Learner:
         means, maxima = accumulate(
             policy_objectives(self._policy, experience, passes, counts, self._algorithm, self._device), self._device
         )
-        step = self._descents["policy"].step(self.version, means["loss"])
+        step = self._optimizers["policy"].step(self.version, means["loss"], self._has_signal(experience, rows))
         metrics = _named("policy", objective.metrics(means, maxima) | step)
         if self._critic:
             clip = self._algorithm.gae.value_clip
             means, _ = accumulate(
                 critic_objectives(self._critic, experience, passes, counts, clip, self._device), self._device
             )
-            step = self._descents["critic"].step(self.version, means["value_loss"])
+            step = self._optimizers["critic"].step(self.version, means["value_loss"], signal=bool(trained))
             metrics |= _named("critic", means | step)
         return metrics
+
+    def _has_signal(self, experience: Experience, rows: Sequence[int]) -> bool:
+        """Tell whether some rows have a trained token that the policy's loss pushes anywhere."""
+        mask, advantages = experience.estimate.mask[rows], experience.estimate.advantages[rows]
+        return bool(mask.any()) and (self._algorithm.kl_in_loss or bool((advantages[mask] != 0).any()))
 
     def _reference_logprobs(self, sequences: Sequence[PromptResponse]) -> Tensor:
         """[N, T] by the weights that the run started from; with adapters, the policy itself without them."""
@@ -217,8 +222,8 @@ class Learner:
         """The live tensors of all that is trained, and of its optimizers."""
         return {
             f"{trained}.{name}": value
-            for trained, descent in self._descents.items()
-            for name, value in descent.state().items()
+            for trained, optimizer in self._optimizers.items()
+            for name, value in optimizer.state().items()
         }
 
 
@@ -235,7 +240,7 @@ def _summary(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
     def combined(name: str) -> Tensor:
         values = torch.tensor([step[name] for step in steps], dtype=torch.float64)
-        if name.endswith("/skipped"):
+        if name.endswith(("/skipped", "/without_signal")):
             return values.sum()
         return values.amax() if name.endswith("_max") else values.mean()
 

@@ -39,18 +39,20 @@ class Optimizer:
                 "exp_avg_sq": torch.zeros_like(weight, requires_grad=False),
             }
 
-    def step(self, version: int, loss: float) -> dict[str, float]:
+    def step(self, version: int, loss: float, signal: bool = True) -> dict[str, float]:
         """Clip the accumulated gradient to its global norm, take a step, and clear it.
 
-        If the gradient or the loss is not finite the step is skipped: weights and moments stay as they are.
+        If the gradient or the loss is not finite, or there is nothing to learn from, the step is not taken: weights and
+        moments stay as they are. Without that, the moments of before would move the weights.
 
         Args:
             version: updates done, which decides the learning rate.
             loss: of the whole optimizer batch; a NaN log-prob gives a NaN loss, but falls out of the clamp's range and
                 so may give no NaN gradient.
+            signal: whether any token has something to say: False where all that the loss depends on is 0.
 
         Returns:
-            `grad_norm` before clipping, `learning_rate`, and `skipped`, 0 or 1.
+            `grad_norm` before clipping, `learning_rate`, and 0 or 1 for `skipped` (not finite) and `without_signal`.
 
         Raises:
             TrainingDiverged: if this was the last of `max_skipped` skipped steps in a row.
@@ -59,13 +61,19 @@ class Optimizer:
         norm = getattr(norm, "full_tensor", lambda: norm)()
         rate = self._learning_rate(version)
         finite = math.isfinite(loss) and bool(norm.isfinite())
-        if finite:
+        if finite and signal:
             clip_grads_with_norm_(self._weights.values(), self._settings.max_grad_norm, norm)
             self._adamw.param_groups[0]["lr"] = rate
             self._adamw.step()
         self._adamw.zero_grad()
-        self._count(finite, version)
-        return {"grad_norm": norm.item(), "learning_rate": rate, "skipped": float(not finite)}
+        if signal or not finite:
+            self._count(finite, version)
+        return {
+            "grad_norm": norm.item(),
+            "learning_rate": rate,
+            "skipped": float(not finite),
+            "without_signal": float(finite and not signal),
+        }
 
     def state(self) -> dict[str, Tensor]:
         """The live tensors by name: trainable weights, AdamW's moments, and the counter of skipped steps."""

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from configs.algorithm import Algorithm
+from configs.algorithm import Algorithm, Correction
 from configs.schema import Recipe
 
 
@@ -102,3 +102,34 @@ def test_no_reference_is_needed_without_a_kl():
 
 def recipe(**sections: Any) -> Recipe:
     return Recipe.model_validate({"name": "test", **sections})
+
+
+# U36, U37
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"dppo": {"divergence": "kl", "threshold": 0.05}}, {"correction": {"weight": "token"}}]
+)
+def test_u36_a_trust_region_around_another_policy_than_the_one_that_sampled_is_refused(more: dict[str, Any]):
+    settings = {"loss": "dppo", "old_policy": "learner", **more}
+
+    with pytest.raises(ValidationError, match="dppo has its trust region around the policy that sampled"):
+        Algorithm.model_validate(settings)
+    assert Algorithm(loss="dppo").old_policy == "behaviour"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"reject": "geometric"}, (0.99, 1.01)),
+        ({"reject": "geometric", "reject_range": (0.9, 1.1)}, (0.9, 1.1)),
+        ({"reject": "geometric", "reject_range": (0.5, 2.0)}, (0.5, 2.0)),
+        ({"reject": "token"}, (0.5, 2.0)),
+        ({"reject": "sequence"}, (0.5, 2.0)),
+        ({}, (0.5, 2.0)),
+    ],
+)
+def test_u37_the_range_that_is_left_out_suits_what_is_rejected(settings: dict[str, Any], expected: tuple[float, float]):
+    stored = Correction.model_validate(settings).model_dump(mode="json")
+
+    assert Correction.model_validate(stored).reject_range == expected

@@ -44,9 +44,11 @@ ALGORITHMS = {
             loss=loss,
             advantage="accepted" if loss == "sft" else "grpo",
             aggregation=aggregation,
-            old_policy="learner",
+            old_policy="behaviour" if loss == "dppo" else "learner",
             kl=Kl(coefficient=0.1, unbiased_gradient=True),
-            correction=Correction(weight="token", reject="geometric", reject_range=(0.3, 3)),
+            correction=Correction(
+                weight="none" if loss == "dppo" else "token", reject="geometric", reject_range=(0.3, 3)
+            ),
         )
         for loss, aggregation in product(sorted(LOSSES), sorted(AGGREGATIONS))
     },

@@ -130,6 +130,51 @@ def test_stale_and_truncated_samples_reach_the_filters(make_learner, make_sample
     assert metrics["policy/tokens"] == sum(len(sample.response_ids) for sample in samples[2:])
 
 
+# U27: a step without signal
+
+
+NOTHING_TO_LEARN = {
+    "all the same reward": lambda sample: replace(sample, reward=1.0, accuracy=1.0),
+    "all unscored": lambda sample: replace(sample, reward=None, accuracy=None),
+    "all wrong": lambda sample: replace(sample, reward=0.0, accuracy=0.0),
+    "all truncated and masked": lambda sample: replace(sample, truncated=True),
+}
+
+
+@pytest.mark.parametrize("change", NOTHING_TO_LEARN.values(), ids=NOTHING_TO_LEARN)
+def test_u27_a_step_without_signal_moves_nothing_though_there_are_moments(
+    make_learner, make_samples: MakeSamples, change
+):
+    learner = make_learner(algorithm={"filters": {"truncated": "mask"}}, optimizer={"weight_decay": 0.1})
+    first = learner.update(make_samples())
+    before = state(learner)
+
+    metrics = learner.update([change(sample) for sample in make_samples()])
+
+    assert equal(state(learner), before)
+    assert (first["policy/without_signal"], metrics["policy/without_signal"]) == (0.0, 1.0)
+    assert metrics["policy/skipped"] == 0.0
+    assert learner.version == 2
+
+
+def test_u27_a_kl_in_the_loss_is_a_signal(make_learner, make_samples: MakeSamples):
+    learner = make_learner(algorithm=KL)
+    learner.update(make_samples())
+    before = state(learner)
+
+    metrics = learner.update([replace(sample, reward=1.0, accuracy=1.0) for sample in make_samples()])
+
+    assert metrics["policy/without_signal"] == 0.0
+    assert not equal(state(learner), before)
+
+
+def test_u27_each_epoch_without_signal_counts(make_learner, make_samples: MakeSamples):
+    learner = make_learner(optimizer={"epochs": 3})
+
+    same = [replace(sample, reward=0.5, accuracy=0.5) for sample in make_samples()]
+    assert learner.update(same)["policy/without_signal"] == 3.0
+
+
 # What is not finite
 
 

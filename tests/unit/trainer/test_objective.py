@@ -171,9 +171,14 @@ def test_loss_gradient_and_metrics_are_the_same_under_any_split_into_micro_batch
         loss=loss,
         advantage="accepted" if loss == "sft" else "grpo",
         aggregation=aggregation,
-        old_policy="learner",
+        old_policy="behaviour" if loss == "dppo" else "learner",
         kl=Kl(coefficient=0.1, unbiased_gradient=True),
-        correction=Correction(weight="token", reject="geometric", reject_range=(0.3, 3), off_policy_limit=1),
+        correction=Correction(
+            weight="none" if loss == "dppo" else "token",
+            reject="geometric",
+            reject_range=(0.3, 3),
+            off_policy_limit=1,
+        ),
     )
 
     def run(micro_batches: list[list[int]]) -> tuple[Tensor, Tensor, dict[str, float]]:
