@@ -17,7 +17,6 @@ from prefect.runtime import flow_run
 from configs.loader import load_recipe
 from configs.schema import Recipe
 from flows.projections import Projections
-from flows.story import story
 from tasks.archive.store import opened
 from tasks.dataset.task import prepare_dataset
 from tasks.engine.task import engine_actors, start_engines
@@ -32,6 +31,7 @@ from tasks.reward.dynamic_sampling import another_round
 from tasks.reward.task import score_rewards
 from tasks.rollout.task import generate_rollouts
 from tasks.run.directory import Run, home
+from tasks.run.events import story
 from tasks.run.ledger import Receipt, commit, committed_steps, create_run, forget_weights, run_of
 from tasks.run.lock import Lock, hold
 from tasks.run.resume import check_resume, go_on

@@ -16,12 +16,22 @@ from pathlib import Path
 
 import psutil
 import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
+)
+from prefect.client.schemas.objects import StateType
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Crashed
 from rich.console import Console
 
 from configs.errors import UserError
 from configs.timeouts import Timeouts
 from flows.health import wait_until_healthy
-from flows.orphans import close_orphans
 from flows.temporary_server import SERVER_ENVIRONMENT
 from tasks.run.directory import home, services_in, tracking_artifacts, tracking_database
 from trainer.files import read_json, write_json
@@ -32,6 +42,7 @@ DEPLOYMENTS = Path(__file__).with_name("prefect.yaml")
 POOL = "rl-post-local"
 HOST = "127.0.0.1"
 PREFECT_PORT, MLFLOW_PORT = 4200, 5000
+ALIVE = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 TIMEOUTS = Timeouts()
 PREFECT_TOML = Path("prefect.toml")
 
@@ -84,6 +95,22 @@ def stop_services(console: Console) -> None:
         _end(started["pid"], started["created"])
         console.print(f"ended {name}")
     _record().unlink()
+
+
+def close_orphans(api: str, pool: str) -> list[str]:
+    """Set the flow runs of a work pool that has no worker to Crashed, and return their names.
+
+    The machine lost its power, or `make down` came in the middle of them. They would be Running for ever, and keep the
+    deployment's concurrency slot: no run after them would begin.
+    """
+    with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+        orphans = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=ALIVE))),
+            work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
+        )
+        for run in orphans:
+            client.set_flow_run_state(run.id, Crashed(message="Its process ended with the services."), force=True)
+    return [run.name for run in orphans]
 
 
 def _local_deployments() -> list[str]:

@@ -6,12 +6,15 @@ It is the run's story for a reader (`rl-post show`). Nothing is decided by it, s
 import json
 import logging
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from configs.addresses import without_user
+from tasks.run.directory import Run
+from tasks.run.ledger import committed_steps
 
 logger = logging.getLogger(__name__)
 Event = dict[str, Any]
@@ -68,3 +71,20 @@ def read_events(path: Path) -> list[Event]:
                 continue
         logger.warning("%s: passed over a damaged line: %.80s", path, line)
     return events
+
+
+@contextmanager
+def story(run: Run) -> Iterator[None]:
+    """Note the beginning and the end of a driver's work on a run, with the error that ended it."""
+    again = any(event["event"] == "started" for event in read_events(run.events))
+    done = max(committed_steps(run), default=None)
+    record(run.events, "resumed" if again else "started", after_step=done)
+    try:
+        yield
+    except Exception as error:
+        record(run.events, "failed", error=f"{type(error).__name__}: {error}")
+        raise
+    except BaseException as stop:
+        record(run.events, "interrupted", by=type(stop).__name__)
+        raise
+    record(run.events, "finished")

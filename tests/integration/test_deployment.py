@@ -15,8 +15,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending, Running
 
 from configs.loader import load_recipe
-from flows.orphans import close_orphans
-from flows.services import POOL
+from flows.services import POOL, close_orphans
 from tasks.run.ledger import commit, committed_steps, create_run, open_run
 from tasks.tracking.tracker import Tracker
 from tests.integration.processes import Marked
