@@ -24,7 +24,7 @@ class StandIn:
     def release(self) -> None:
         pass
 
-    def see(self, devices: Mapping[str, str]) -> None:
+    def use_devices(self, devices: Mapping[str, str]) -> None:
         os.environ.update(devices)
 
     def stop(self) -> None:
