@@ -1,4 +1,4 @@
-"""What can be found wrong before anything starts."""
+"""Checks before anything starts."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ from tasks.run.stores import check_store
 
 
 def check_before_start(name: str, overrides: Sequence[str], resume: str | None) -> None:
-    """Refuse what can't work.
+    """Refuse a run that can't work.
 
     Raises:
         UserError: a recipe or a dataset with a mistake, a run that is not there, is being run or can't go on so, a

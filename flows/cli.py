@@ -1,4 +1,4 @@
-"""The front door: `rl-post run`, `resume`, `runs`, `show`, `verify`, `plan`, `data`, `doctor`, `up` and `down`."""
+"""The command line: `rl-post run`, `resume`, `runs`, `show`, `verify`, `plan`, `data`, `doctor`, `up` and `down`."""
 
 import os
 import sys

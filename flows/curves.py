@@ -1,4 +1,4 @@
-"""The picture of a run, or of several ones: reward of each step's samples and accuracy on held-out questions."""
+"""A figure of one or several runs: reward of each step's samples and accuracy on held-out questions."""
 
 from collections.abc import Mapping
 from itertools import product

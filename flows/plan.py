@@ -1,4 +1,4 @@
-"""What a recipe would start on a cluster, which need not be there: processes, devices, commands, memory, limits."""
+"""What a recipe would start on a cluster, which need not exist: processes, devices, commands, memory, limits."""
 
 import shlex
 import sys
@@ -98,7 +98,7 @@ def show(recipe: Recipe, plan: LaunchPlan, console: Console) -> None:
 
 
 def describe_bundles(bundles: list[Bundle]) -> str:
-    """Show what is held on each node, neighbours alike together."""
+    """Show what is reserved on each node. Equal neighbouring nodes share an entry."""
     of_nodes = groupby(sorted(bundles, key=lambda bundle: bundle.node), key=lambda bundle: bundle.node)
     contents = [(node, Counter(map(_size, group))) for node, group in of_nodes]
     shown = []

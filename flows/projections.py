@@ -1,4 +1,4 @@
-"""What the ledger is shown as and copied to: MLflow, Prefect's page, the terminal, and the archive of a run."""
+"""Where the ledger is shown or copied: MLflow, Prefect's page, the terminal, and the archive of a run."""
 
 import fnmatch
 import sys

@@ -71,12 +71,12 @@ def _train(run: Run, lock: Lock) -> dict[str, Any]:
         actors(run, engine_actors(run) | learner_actors(run), seats),
     ):
         dataset = submit(prepare_dataset, run=run)
-        projections.start(dataset.result())  # Now the model is here: the limits of what follows go by its size.
+        projections.start(dataset.result())  # Now the model is here: the next tasks' limits depend on its size.
         policy = submit(cold_start, run=run, dataset=dataset)
         engines = submit(start_engines, run=run, dataset=dataset)
 
         staleness = run.recipe.pipeline.max_staleness
-        # The first new steps sample from weights of committed ones. The tasks of those find what they made before.
+        # The first new steps sample from weights of committed steps. Their tasks find what they made before.
         first = max(0, max(committed_steps(run), default=0) - staleness)
         published = deque([_publish(run, Step(first, update=policy), dataset, after=[engines])])
         ahead: deque[Step] = deque()

@@ -43,7 +43,7 @@ class Summary:
 
 
 def summaries(home: Path) -> tuple[list[Summary], list[str]]:
-    """Return the runs of a home, the latest last, and what is wrong with the folders that are none of this version."""
+    """Return the runs of a home, the latest last, and what is wrong with the other folders."""
     found, left_out = [], []
     for folder in sorted(runs_in(home).glob("[!.]*/")):
         try:
@@ -80,8 +80,8 @@ def state(run: Run) -> str:
     owner = read_owner(run)
     if owner:
         here = lives_here(owner)
-        # A driver on another machine: a glance at the clock must do for a list; taking the lock does not rely on it.
-        with suppress(FileNotFoundError):  # It was given back just now.
+        # For a driver on another machine the clock is good enough for a list. Taking the lock does not rely on it.
+        with suppress(FileNotFoundError):  # The lock was just released.
             if here or (here is None and time.time() - (run.lock).stat().st_mtime < run.recipe.timeouts.silence):
                 return "running"
     if max(committed_steps(run), default=-1) >= run.recipe.steps:

@@ -100,8 +100,8 @@ def stop_services(console: Console) -> None:
 def close_orphans(api: str, pool: str) -> list[str]:
     """Set the flow runs of a work pool that has no worker to Crashed, and return their names.
 
-    The machine lost its power, or `make down` came in the middle of them. They would be Running for ever, and keep the
-    deployment's concurrency slot: no run after them would begin.
+    A power failure or `make down` cut them off. They would stay Running for ever and keep the deployment's concurrency
+    slot: no later run would begin.
     """
     with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
         orphans = client.read_flow_runs(
@@ -142,7 +142,7 @@ def _log(name: str) -> Path:
 
 
 def _launch(name: str, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own and write down which."""
+    """Start a process in a session of its own and record it."""
     with _log(name).open("ab") as log:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -172,7 +172,7 @@ def _end(pid: int, created: float) -> None:
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGTERM)
     _, alive = psutil.wait_procs(family, timeout=TIMEOUTS.stop)
-    # MLflow's server starts helpers again that end before it does: these are of the group, but not of the family.
+    # MLflow's server restarts helpers that end before it does. They are in the group, but not in the family.
     survivors = {*alive, *_group(pid)}
     for survivor in survivors:
         with suppress(psutil.NoSuchProcess):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def open_rendezvous(host: str) -> socket.socket:
-    """Listen at one of this machine's addresses, on a port that is free, for the ranks that are to meet here.
+    """Open a rendezvous for ranks: listen on a free port at one of this machine's addresses.
 
     PyTorch by itself would listen on all interfaces.
     """
@@ -21,18 +21,18 @@ def open_rendezvous(host: str) -> socket.socket:
 def join_group(
     address: str, rank: int, world_size: int, device: str, timeout: float, door: socket.socket | None = None
 ) -> None:
-    """Form the process group; returns when all ranks are there.
+    """Join the process group. Returns when all ranks have joined.
 
     Args:
-        address: `host:port` of rank 0's rendezvous; an IPv6 address stands there as it is.
+        address: `host:port` of rank 0's rendezvous; an IPv6 address has no brackets.
         rank: number of this rank.
         world_size: number of ranks.
         device: `cpu` (gloo) or `cuda` (NCCL or RCCL, and gloo for what is on the CPU).
         timeout: seconds that all ranks have to arrive.
-        door: rank 0's, from `open_rendezvous`; taken over.
+        door: rank 0's socket from `open_rendezvous`, which this takes over.
 
     Raises:
-        RuntimeError: not all came in time.
+        RuntimeError: not all ranks arrived in time.
     """
     host, port = address.rsplit(":", 1)
     limit = timedelta(seconds=timeout)
@@ -79,7 +79,7 @@ def reduce(values: Mapping[str, float], device: str, *, largest: bool = False) -
 
 
 def all_reduce(values: Tensor, device: str) -> Tensor:
-    """Sum of a CPU tensor over the ranks, which all pass one of the same shape; communicated on `device`."""
+    """Sum of a CPU tensor over the ranks, communicated on `device`. All ranks must pass the same shape."""
     if not dist.is_initialized():
         return values
     summed = values.to(device)

@@ -1,4 +1,4 @@
-"""One SGLang server and its life: start, weights version, restart, end. A plain class; elsewhere it is a Ray actor."""
+"""One SGLang server and its life: start, weights version, restart, end. A plain class; runs use it as a Ray actor."""
 
 import logging
 import os
@@ -52,7 +52,7 @@ class _PortTaken(EngineFailed):
 
 
 class Engine:
-    """Owns one SGLang server and its processes, which end when this object's process does, however it ends."""
+    """Owns one SGLang server and its processes. They end when this object's process ends, for whatever reason."""
 
     def __init__(self, index: int, recipe: Recipe, log_dir: Path, accelerator: Accelerator) -> None:
         """Prepare an engine; `start` starts its server.
@@ -78,7 +78,7 @@ class Engine:
         self._loaded: Loaded | None = None
 
     def start(self, weights_dir: Path, version: int) -> str:
-        """Bring the server up with the weights in a folder; at once if it already serves that version.
+        """Bring the server up with the weights in a folder. Does nothing if it already serves that version.
 
         Args:
             weights_dir: Model folder in Hugging Face format, complete.
@@ -135,8 +135,8 @@ class Engine:
     def release(self) -> None:
         """Have the server give up its GPU memory, weights and KV cache, until weights are published again.
 
-        Nothing happens if it did, if there is no server, or on a CPU, where SGLang has no memory saver. A server that
-        fails in it is ended, which gives up the memory too.
+        Does nothing if the memory is already released, if there is no server, or on a CPU, where SGLang has no memory
+        saver. If the release fails, the server is ended, which frees the memory too.
         """
         if self._guard is None or self._url is None or self._accelerator == "cpu":
             return
@@ -152,12 +152,12 @@ class Engine:
                 self._released = list(MEMORY)
 
     def await_weights(self) -> Endpoint | None:
-        """Have a running server ready to be sent weights from memory; `publish` then has it go on with them.
+        """Prepare a running server to receive weights from memory. `publish` then lets it continue with them.
 
-        One that shares its GPUs is as `release` leaves it, but for the memory of its weights.
+        A server that shares its GPUs then holds the memory of its weights and nothing else.
 
         Returns:
-            Where it is reached; None if it can't be sent weights: `publish` replaces it.
+            Where it is reached; None if it can't receive weights. `publish` then replaces it.
         """
         report = self.reports()
         if report is None or (report[1] == TORN and not self._released):
@@ -180,12 +180,12 @@ class Engine:
         if self._guard is None:
             return
         assert self._guard.stdin
-        self._guard.stdin.close()  # the lifeline
+        self._guard.stdin.close()  # the guard then ends the server
         self._guard.wait(timeout=self._recipe.timeouts.stop)
         self._guard, self._url = None, None
 
     def _serves(self, weights_dir: Path, version: int) -> bool:
-        """Have a running server load the weights unless it has them. False if there is no server that answers."""
+        """Have a running server load the weights unless it has them. False if no usable server answers."""
         if self._url is None or self._guard is None:
             return False
         if (code := self._guard.poll()) is not None:
@@ -203,9 +203,9 @@ class Engine:
         return True
 
     def _wake(self, client: EngineClient, weights_dir: Path, version: int) -> None:
-        """Bring back a server that released its memory, and lost its weights with it, unless it was sent others.
+        """Wake a server that released its memory. It lost its weights: load them, unless it was sent others.
 
-        It has no cache before it has weights: while they come, there may be no room for both.
+        The KV cache comes back after the weights: while they load, there may be no room for both.
         """
         try:
             if WEIGHTS in self._released:

@@ -35,7 +35,7 @@ def engine_actors(run: Run) -> dict[str, ActorSpec]:
 def start_engines(run: Run, dataset: Receipt) -> Receipt:
     """Start every engine with the model as it was before the cold start, which runs meanwhile.
 
-    Engines that share the learner's GPUs start when it has had its turn, with the first weights that are published.
+    Engines that share the learner's GPUs start after the cold start, with the first published weights.
 
     Returns:
         `urls` of the engines.

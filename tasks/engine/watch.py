@@ -1,6 +1,6 @@
-"""A server that hangs is ended: who waits for it then gets an error at once, and the next task replaces it.
+"""End a server that hangs. Its callers then get an error at once, and the next task replaces it.
 
-A hang gives no error by itself. A request may take long, so its time limit is no measure of it; signs of life are.
+A hang raises no error by itself. A request may take long, so its time limit can't tell a hang: signs of life can.
 """
 
 import subprocess
@@ -18,7 +18,7 @@ def end_if_hung(
 
     Args:
         endpoint: Where the server is reached.
-        server: Its guard, which ends it when its standard input closes.
+        server: The server's guard, which ends the server when the guard's standard input closes.
         hang_timeout: Seconds without a sign of life that mean that it hangs.
         ended: Set when nobody needs the server any more.
 

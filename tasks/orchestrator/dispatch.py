@@ -3,7 +3,7 @@
 Prefect retries a task that raises, but not one whose Ray worker dies (killed, out of memory): its future says Crashed
 and its task run stays Running on the server for ever. Ray's own retries would run the body again behind Prefect's
 back, so they are off. Here, and only here, a crashed task run is closed and its task submitted again. A worker that
-hangs, so that not even its own time limit ends the task, is taken for dead. Tasks are idempotent: a second run finds
+hangs, so that even the task's time limit can't end it, counts as dead. Tasks are idempotent: a second run finds
 what the first one finished.
 """
 
@@ -74,8 +74,8 @@ def stage(
     """Return the decorator of a stage: three retries after 2, 4 and 8 s with jitter, no result cache.
 
     A `UserError` is not retried. The tags are `rl-post` and the stage's folder, e.g. `rollout`. Prefect asks its server
-    for a concurrency slot of every tagged task run, which with SQLite may meet a locked database and then waits two
-    seconds: see the settings of the server in flows/temporary_server.py.
+    for a concurrency slot for every tagged task run. With SQLite the request may meet a locked database, and then waits
+    two seconds: see the server's settings in flows/temporary_server.py.
 
     Args:
         name: The task's name in Prefect.
@@ -118,10 +118,10 @@ class Call(Generic[T]):
             Exception: what the task raised in its last retry, or what killed its worker for the last time.
         """
         if self._result is None:
-            # The tasks before this one come first: one of them may be what crashed, and time counts from their end.
+            # The tasks before this one come first: one of them may have crashed, and time counts from their end.
             visit_collection(self._parameters, visit_fn=_wait_for, return_data=False)
             self._result = self._wait_for_own()
-            self._parameters = {}  # or every step would keep all steps before it
+            self._parameters = {}  # else every step would keep all earlier steps in memory
         return self._result
 
     def done(self) -> bool:
@@ -143,15 +143,15 @@ class Call(Generic[T]):
     def _wait(self) -> State | None:
         """Wait for the end, and return the state if it is a crash.
 
-        Prefect's own `wait` takes any exception for a crash of the task, a signal that ends this flow too. Ray's `get`
-        hears Ctrl-C and no other signal until the task ends, so the wait is Python's own.
+        Prefect's own `wait` takes any exception for a crash of the task, even a signal that ends this flow. Ray's `get`
+        hears only Ctrl-C until the task ends. So this waits for a Python future.
         """
-        # The attempts may wait for each other and for a worker.
+        # Attempts run one after the other, and each may wait for a worker.
         limit = (RETRIES + 1) * self._limit + self._run.recipe.timeouts.answer
         try:
             state = cast(State, self._future.wrapped_future.future().result(timeout=limit))
         except RayTaskError as error:
-            # Ray fails the tasks that wait for one whose worker died with that task's error.
+            # If a worker dies, Ray fails the tasks that wait for its task with the same error.
             lost = isinstance(error.cause, RayError)
             return Crashed(name=INPUT_LOST if lost else "Crashed", message=str(error))
         except RayError as error:
@@ -171,12 +171,12 @@ class Call(Generic[T]):
 
 
 def submit(stage: Stage[T], *, run: Run, **parameters: Any) -> Call[T]:
-    """Submit a stage to Ray. A parameter may be, or hold in a list, the `Call` of a stage that comes before it."""
+    """Submit a stage to Ray. A parameter may be the `Call` of an earlier stage, or a list of them."""
     return Call(stage, run, parameters)
 
 
 def _noted(body: Callable[Concatenate[Run, P], T], run_name: str) -> Callable[Concatenate[Run, P], T]:
-    """Return a stage's body that notes each attempt that fails in the events of its run."""
+    """Wrap a stage's body so that the run's events record each failed attempt."""
     signature = inspect.signature(body)
 
     @wraps(body)
@@ -202,7 +202,7 @@ def _wait_for(value: Any) -> Any:
 
 
 def _may_pass(task: Task[..., Any], run: TaskRun, state: State) -> bool:
-    """Tell whether trying again can help: not where the user has to mend something."""
+    """Tell whether a retry can help: not if the user has to correct something."""
     return not isinstance(state.result(raise_on_failure=False), UserError)
 
 

@@ -1,8 +1,7 @@
 """Prefect's task runner on Ray, for a flow that can be told to stop.
 
-Prefect's handler of SIGTERM raises in the flow, which then ends its engines and tells the tracker. Two things lose it:
-Ray puts a handler of its own in its place, and a library that is at work when it raises may take it for an error that
-is to be forgiven.
+Prefect's handler of SIGTERM raises in the flow, which then ends its engines and tells the tracker. Two things can stop
+that: Ray replaces the handler by its own, and a library that is running may catch the exception and ignore it.
 """
 
 import os
@@ -34,19 +33,19 @@ class _InterruptibleRayTaskRunner(RayTaskRunner[Any]):
         return entered
 
     def __exit__(self, *error: Any) -> None:
-        """Let go of both."""
+        """Stop listening, and disconnect from Ray."""
         self._ear.close()
         super().__exit__(*error)
 
     def submit(self, *arguments: Any, **named: Any) -> Any:
-        """Submit a task, if the flow was not told to stop since the last one."""
+        """Submit a task, then raise SIGTERM again if it came since the last one."""
         try:
             return super().submit(*arguments, **named)
         finally:
             self._raise_again()
 
     def _listen(self) -> None:
-        """Have Python write the number of each signal to a socket, whatever becomes of what its handler raises."""
+        """Have Python write each signal's number to a socket, where it stays if the handler's exception is lost."""
         self._heard, told = (self._ear.enter_context(closing(end)) for end in socket.socketpair())
         self._heard.setblocking(False)
         told.setblocking(False)

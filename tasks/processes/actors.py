@@ -45,8 +45,8 @@ def find_actor(run_id: str, name: str) -> Any:
 def ask(actors: Sequence[Any], method: str, *arguments: Any, timeout: float) -> list[Any]:
     """Call a method of several actors at once, and return their answers.
 
-    Ray itself would wait for ever, and a task's own time limit can't end a wait inside Ray. An actor that is just being
-    started again is waited for.
+    Ray itself would wait for ever, and a task's own time limit can't end a wait inside Ray. If an actor is being
+    restarted, the call waits for it.
 
     Raises:
         ActorHangs: an actor did not answer within `timeout` seconds.
@@ -58,19 +58,19 @@ def ask(actors: Sequence[Any], method: str, *arguments: Any, timeout: float) -> 
 
 @contextmanager
 def actors(run: Run, specs: Mapping[str, ActorSpec], seats: Seats = NO_SEATS) -> Iterator[None]:
-    """Keep a run's named actors for the length of the block; end them and their processes however it ends.
+    """Keep a run's named actors within the block. End them and their processes however the block ends.
 
     Ray restarts an actor that dies. It comes back empty: the task that needs it next brings it up to date.
 
     Args:
         run: The run; its id is Ray's namespace for the names.
         specs: By actor name.
-        seats: Where those that have a reservation go.
+        seats: By actor name: its reserved place, if it has one.
     """
     handles = []
     for name, (kind, arguments, options) in specs.items():
         seat = {"scheduling_strategy": seats[name]} if name in seats else {}
-        # Ray may not have cleared away yet the actors of a driver that was killed a moment ago: a ValueError of Ray.
+        # Ray raises ValueError while the actors of a driver that was just killed still hold their names.
         trying = retry(
             retry=retry_if_exception_type(ValueError),
             wait=wait_fixed(1.0),
@@ -83,7 +83,7 @@ def actors(run: Run, specs: Mapping[str, ActorSpec], seats: Seats = NO_SEATS) ->
     finally:
         wait(
             [handle.stop.remote().future() for handle in handles], timeout=run.recipe.timeouts.stop
-        )  # Ray's hears no signal.
+        )  # Ray's own wait hears no signal.
         for handle in handles:
             with suppress(RayError):
                 ray.kill(handle)

@@ -1,9 +1,9 @@
 """The project's own code on the workers of a Ray cluster that has never seen it.
 
-Ray uploads the packages once, unpacks them on each node that needs them, and puts the folder first on PYTHONPATH:
-workers, actors with an environment of their own and the processes that these start all import the driver's code, also
-where the image holds an older copy. What Python finds by the installed package's metadata stays the image's: the
-command `rl-post`, and SGLang's platform for CPUs, an entry point.
+Ray uploads the packages once, unpacks them on each node that needs them, and puts the folder first on PYTHONPATH.
+Workers, actors with their own environment and the processes that they start then import the driver's code, even if the
+image holds an older copy. Python finds two things by the installed package's metadata, so they stay the image's: the
+command `rl-post` and the entry point of SGLang's platform for CPUs.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("configs", "flows", "tasks", "trainer")
 EVERYTHING = ("/[!.]*", "/.?*")
-"""What lies in a folder, as patterns of .gitignore that are not for the folder itself, which is `.`."""
+"""Patterns of .gitignore for all content of a folder, but not for the folder itself, which is `.`."""
 
 
 def shipped_code(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -24,14 +24,14 @@ def shipped_code(environment: Mapping[str, str]) -> dict[str, Any]:
     """
     if environment.get("RAY_ADDRESS", "local") in ("", "local"):
         return {}
-    # As the working directory: without one, Ray puts the driver's current directory before everything else, where the
-    # image may hold that older copy. Bytecode would make the same code another package each time.
+    # As the working directory: without one, Ray puts the driver's current directory first, and the image may hold an
+    # older copy there. Bytecode is excluded: with it, equal code would be a different package each time.
     ours = [pattern for package in PACKAGES for pattern in (f"!/{package}", f"!/{package}/**")]
     return {"runtime_env": {"working_dir": str(ROOT), "excludes": [*EVERYTHING, *ours, "__pycache__"]}}
 
 
 def code_digest(root: Path = ROOT) -> str:
-    """Return a hash of code and recipes, 12 hexadecimal digits: by default of those that this process imports."""
+    """Return a hash of code and recipes, 12 hexadecimal digits: by default of the code that this process imports."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         for file in sorted(file for file in (root / package).rglob("*") if file.suffix in (".py", ".yaml")):

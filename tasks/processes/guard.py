@@ -5,7 +5,7 @@ died by whatever means, the guard ends the command's whole process group: SIGTER
 SIGINT do the same, and when the command itself ends, the rest of its group is ended too.
 
 The guard is two processes. The front one, the owner's child, passes on signals and the exit code. The watcher does the
-work in a session of its own: Ray, for one, kills a dying worker's children with SIGKILL, and nobody can pass that on.
+work in a session of its own: Ray kills a dying worker's children with SIGKILL, which no process can pass on.
 """
 
 import os

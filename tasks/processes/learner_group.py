@@ -1,4 +1,4 @@
-"""The learner's ranks as one: met in one process group, each with its GPU free."""
+"""The learner's ranks together: in one process group, each with its GPU free."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,18 +11,18 @@ from tasks.run.directory import Run
 
 
 def learner_ranks(run: Run, version: int | None = None) -> list[Any]:
-    """Return the learner's ranks, each with its GPU free, met in one process group where there are several.
+    """Return the learner's ranks, each with its GPU free. Several ranks are joined in one process group.
 
     Args:
         run: The run.
-        version: All that is wanted of the ranks, if that is weights. Where they have those in memory they need no room
-            for a replay, and engines on their GPUs are left alone.
+        version: Given if only the weights of this version are needed. Ranks that have them in memory need no room for a
+            replay, so engines on their GPUs keep their memory.
     """
     met = ranks(run)
     if len(met) == 1 and not run.recipe.engine.colocated:
-        return met  # It needs nobody else. It may be busy, and is not asked whether it is.
+        return met  # It needs no group. It may be busy, so it is not asked anything.
     answer = run.recipe.timeouts.answer
-    # A rank that waits for a lost one is ended. Where weights alone are wanted, an update may be on its way.
+    # A rank that waits for a lost one is ended. If only weights are needed, an update may still be running.
     patience = answer if version is None else limits_of(run).learner
     held = ask(met, "held", timeout=patience)
     if any(version not in own for own in held):
@@ -36,10 +36,10 @@ def learner_ranks(run: Run, version: int | None = None) -> list[Any]:
 
 
 def take_turn(run: Run, met: Sequence[Any], accelerator: Accelerator) -> None:
-    """Have colocated engines give their memory back, and show each rank its GPU; both may be done already.
+    """Have colocated engines release their memory, and tell each rank its GPU. Both may be done already.
 
-    The engines' actors hold the GPUs in Ray and know which they are, on whatever node they were started last; rank r
-    is beside the GPU r of all engines. The engines must have nothing to do.
+    The engines' actors hold the GPUs in Ray and know which ones, even after a restart on another node. Rank r uses the
+    r-th GPU of all engines. The engines must be idle.
     """
     if not run.recipe.engine.colocated:
         return

@@ -10,9 +10,9 @@ from tasks.processes.code import shipped_code
 
 
 def prepare_local_ray(environment: MutableMapping[str, str]) -> None:
-    """Close a Ray that will be started here to other users of the machine; a cluster that is named has its own token.
+    """Protect a Ray that will be started here from other users of the machine. A named cluster has its own token.
 
-    The token is this process's own, and kept out of the home directory. What is set already stays.
+    The token belongs to this process and is not stored in the home directory. Variables that are set already stay.
 
     Args:
         environment: That of this process.
@@ -21,17 +21,17 @@ def prepare_local_ray(environment: MutableMapping[str, str]) -> None:
         return
     environment["RAY_AUTH_MODE"] = "token"
     environment["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    # Ray ends workers beyond one a core that were idle for a second. A new one takes seconds to import Prefect, which
-    # more than doubled the time of a step here.
+    # Above one worker a core, Ray ends workers that are idle for a second. A new worker takes seconds to import
+    # Prefect, which more than doubled the time of a step here.
     environment.setdefault("RAY_num_workers_soft_limit", "16")
-    # Ray read these when it was imported. It does the same where it chooses the token by itself (ray.init, 2.60).
+    # Ray read these at its import. ray.init (2.60) makes the same calls when it chooses the token itself.
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
 
 
 def connection(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of `ray.init`."""
-    # With no address, Ray would join whatever was started last on this machine, or wait for it if it is gone.
+    # Without an address, Ray would join the cluster started last on this machine, or wait for it if it is gone.
     address = environment.get("RAY_ADDRESS") or "local"
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
     return {"address": address} | quiet | shipped_code(environment)

@@ -1,4 +1,4 @@
-"""This machine: its GPUs, CPUs and memory. PyTorch is imported only where there may be a GPU to ask it for."""
+"""This machine: its GPUs, CPUs and memory. PyTorch is imported only if there may be a GPU."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from tasks.cluster.machines import GPUS, Cluster, gpu_of
 from tasks.cluster.placement import Node
 
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-"""What the drivers of NVIDIA, AMD, and of both under Windows' Linux, put there."""
+"""Device files of the drivers of NVIDIA, of AMD, and of both under Windows' Linux."""
 
 
 def has_gpu_driver() -> bool:
@@ -41,7 +41,7 @@ def describe_gpus() -> str | None:
 
 
 def check_devices() -> None:
-    """Refuse contradicting variables of visible GPUs, where there are GPUs.
+    """Refuse contradicting variables of visible GPUs, if there are GPUs.
 
     Raises:
         UserError: names both variables.

@@ -1,4 +1,4 @@
-"""Where processes listen: on which interface, and on ports that are free without the usual race for them."""
+"""Where processes listen: on which interface, and on free ports that no other process can take first."""
 
 import socket
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ LOOPBACK = "127.0.0.1"
 
 
 def own_address() -> str:
-    """Return the address that the processes of this one's cluster reach this node at.
+    """Return the address at which the cluster's processes reach this node.
 
-    The loopback address where there is one node, or no Ray; else the node's, as Ray knows it.
+    It is the loopback address if there is one node or no Ray, else the node's address in Ray.
     """
     import ray
 
@@ -36,7 +36,7 @@ def interface_of(address: str) -> str | None:
 def reserved_port(host: str = LOOPBACK) -> Iterator[int]:
     """Reserve a TCP port at an address of this machine for the length of the block.
 
-    The port stays bound, but not listened on: whoever asks the system for any port gets another one, while a server
+    The port stays bound, but not listened on. A process that asks the system for any port gets another one. A server
     that sets SO_REUSEADDR, as nearly all do, can bind this one by its number and listen.
 
     Raises:
@@ -44,6 +44,6 @@ def reserved_port(host: str = LOOPBACK) -> Iterator[int]:
     """
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as reservation:
         reservation.bind((host, 0))
-        # Only now: with it set before, the system might hand out a port that another reservation holds.
+        # Only after `bind`: else the system might hand out a port that another reservation holds.
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         yield reservation.getsockname()[1]

@@ -19,7 +19,7 @@ def offered() -> Mapping[str, float]:
 
 
 def nodes_of_type(gpus: str | None = None) -> list[Node]:
-    """Return what each node of the cluster has, largest nodes first as Ray fills them.
+    """Return what each node of the cluster has, largest nodes first, in the order in which Ray fills them.
 
     Args:
         gpus: The only type of GPUs that counts, as Ray names it; None counts all.

@@ -34,8 +34,8 @@ class Report:
     """What a node says of itself.
 
     Attributes:
-        versions: of what has to be the same everywhere, by name.
-        out_of_reach: why it doesn't reach something, by what that is.
+        versions: by name, the versions that must be the same everywhere.
+        out_of_reach: by name of what the node can't reach, the reason.
     """
 
     versions: Mapping[str, str]
@@ -43,7 +43,7 @@ class Report:
 
 
 def check_nodes(recipe: Recipe) -> None:
-    """Compare the nodes of a cluster with this driver's. One node alone needs no comparison.
+    """Compare the nodes of a cluster with this driver. A single node needs no comparison.
 
     Raises:
         UserError: names each node that differs, or that doesn't reach the run directory, the Prefect API, MLflow or the
@@ -87,7 +87,7 @@ def report(file: Path, services: Mapping[str, str], connect: float) -> Report:
     """Say what this node has and reaches.
 
     Args:
-        file: Written, with its own name in it, for the driver to read; its folder is the driver's.
+        file: Written with its own name as content, for the driver to read. The driver made its folder.
         services: By name, the URL to get, or the address of a store.
         connect: Seconds until a service must answer.
     """
@@ -118,7 +118,7 @@ def _unreachable(url: str, connect: float) -> str | None:
 
 
 def _living_nodes() -> dict[str, str]:
-    """Return how people know each node, by Ray's id of it."""
+    """Return a readable name of each node, by its id in Ray."""
     return {
         node["NodeID"]: f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:8]})"
         for node in ray.nodes()
@@ -127,7 +127,7 @@ def _living_nodes() -> dict[str, str]:
 
 
 def _services(recipe: Recipe) -> dict[str, str]:
-    """Return what is reached over the network. An MLflow that is a database file is the driver's alone."""
+    """Return the services that nodes reach over the network. Only the driver uses MLflow's database file."""
     services = {}
     if prefect := get_current_settings().api.url:
         services["the Prefect API"] = f"{prefect}/health"
@@ -181,7 +181,7 @@ def _get(answer: Future[Report]) -> Report | str:
 
 
 def _read_back(file: Path, answer: Report | str) -> Report | str:
-    """Add to a report that what the node wrote can't be read here."""
+    """Add an entry to a report if what the node wrote can't be read here."""
     if isinstance(answer, str) or _directory(file) in answer.out_of_reach:
         return answer
     try:

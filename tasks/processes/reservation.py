@@ -1,6 +1,6 @@
 """What a run holds of a Ray cluster: one placement group, made before anything starts, gone when the run is over.
 
-Ray moves a bundle whose node is lost to one with room for it, and then restarts the actors there.
+If a node is lost, Ray moves its bundles to a node with room for them, and then restarts the actors there.
 """
 
 import time
@@ -17,15 +17,15 @@ from tasks.cluster.devices import TYPE
 from tasks.cluster.placement import Bundle, place
 from tasks.processes.nodes import nodes_of_type
 
-A_LITTLE = 0.001  # Of the one unit that a node has of its GPUs' type; the least that Ray counts is a tenth of it.
+A_LITTLE = 0.001  # Share of the one unit that a node has of its GPU type. Ray counts down to 0.0001.
 
 Seats = Mapping[str, PlacementGroupSchedulingStrategy]
-"""By an actor's name: its place in the group. An actor that asks for nothing has none, and runs anywhere."""
+"""By an actor's name: its place in the group. An actor that needs no resources has none, and runs anywhere."""
 
 
 @contextmanager
 def reserved(recipe: Recipe) -> Iterator[Seats]:
-    """Hold what a recipe's actors ask for, for the length of the block.
+    """Reserve the resources of a recipe's actors for the length of the block.
 
     Raises:
         UserError: the cluster is too small, or others hold too much of it for too long.
@@ -44,12 +44,12 @@ def reserved(recipe: Recipe) -> Iterator[Seats]:
 
 @contextmanager
 def held(bundles: Sequence[Bundle], timeout: float, gpus: str | None = None) -> Iterator[PlacementGroup]:
-    """Hold bundles for the length of the block, on nodes with GPUs of a type where one is given.
+    """Reserve bundles for the length of the block, on nodes with GPUs of the given type, if any.
 
     Raises:
-        UserError: they can't be had within `timeout` seconds; says what is needed and what there is. Nothing is held.
+        UserError: they are not free within `timeout` seconds; says what is needed and what there is. Nothing is held.
     """
-    # Packed, so that ranks of one node stay neighbours. It is gone with the driver, however that ends.
+    # PACK keeps the ranks of one node neighbours. Ray drops the group when the driver ends, however it ends.
     group = placement_group([_resources(bundle, gpus) for bundle in bundles], strategy="PACK")
     try:
         if not _ready(group, timeout):

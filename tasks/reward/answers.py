@@ -7,10 +7,10 @@ The conventions, in this order:
 2. The content of the last `<answer>…</answer>`, else of the last `\boxed{…}`, just as it stands: a list of guesses in
    it is no number. If the last one is empty or not closed there is no answer, whatever came before.
 3. With nothing enclosed: the rest of the line after the last `####`, else after the last `Answer:`, else the whole
-   text. It may be right as it stands (of mathematics in it, `$…$`, `\(…\)` or `\[…\]`, the last), or the last number in
-   it may be; a number that ends a list is a guess, not an answer, and so is one that is part of LaTeX: the 2 of
+   text. Two readings count: the text (or the last mathematics in it: `$…$`, `\(…\)` or `\[…\]`), and the last number in
+   it. A number that ends a list is a guess, not an answer. So is a number that is part of LaTeX: the 2 of
    `\frac{1}{2}`.
-4. A response that was cut at the length limit has an answer by rule 2 only: more may have been to come.
+4. A response that was cut at the length limit has an answer by rule 2 only: its end is missing.
 """
 
 import re
@@ -82,7 +82,7 @@ def _last_enclosed(text: str) -> str | None:
 
 
 def up_to_closing_brace(text: str) -> str:
-    """Return the text before the brace that closes one opened before it; empty where none does."""
+    """Return the text up to the brace that closes an already opened one; empty if there is none."""
     depth = 1
     for brace in re.finditer(r"[{}]", text):
         depth += 1 if brace.group() == "{" else -1

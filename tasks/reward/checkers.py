@@ -39,7 +39,7 @@ def numeric(_: Numeric, answered: Answered) -> bool | None:
 
 
 def math_at_once(_: Math, answered: Answered) -> Outcome | None:
-    """Decide the plain cases; None leaves the sample to `math`. A question whose gold is nothing can't be checked."""
+    """Decide the plain cases; None leaves the sample to `math`. An empty gold can't be checked."""
     gold = answered.question.gold
     if not compare_quickly(gold, gold):
         return Outcome.of(None)
@@ -125,7 +125,7 @@ def _answers(answered: Answered) -> list[str]:
 
 
 def _expressions(answered: Answered) -> list[str]:
-    """The readings of the answer that may equal the gold; the last number of a text only for a gold that is one."""
+    """The readings of the answer that may equal the gold. A text's last number counts only if the gold is a number."""
     first, *rest = _answers(answered) or [""]
     numbers = rest if to_number(answered.question.gold) is not None else []
     return numbers if numbers and is_prose(first) else [first, *numbers]

@@ -1,15 +1,15 @@
 r"""Whether an answer is mathematically equal to the gold.
 
-Most answers are decided at once by `compare_quickly`: the same text, or two plain numbers. The rest is for math-verify,
-which parses it to symbolic expressions and may take for ever over them: call `compare_symbolically` in a process that
-can be killed only. Both see the texts as `_bare` leaves them, so that a gold is always equal to itself, unless nothing
-is left of it.
+Most answers are decided at once by `compare_quickly`: the same text, or two plain numbers. math-verify decides the
+rest. It parses the texts to symbolic expressions and may take for ever: call `compare_symbolically` only in a process
+that can be killed. Both see the texts as `_bare` leaves them, so a gold always equals itself, unless `_bare` leaves
+nothing.
 
 What is ours, and what math-verify would do instead:
 
 - A minus may be U+2212 or an en dash; the latter doesn't parse there.
-- `1 1/2` is one and a half, `12 000` twelve thousand and `1e5` a hundred thousand, not 1, 0 and 5e; any other digits
-  with nothing but a space between them, `1 2`, are no answer, where it multiplies them.
+- `1 1/2` is one and a half, `12 000` twelve thousand and `1e5` a hundred thousand, not 1, 0 and 5e. Other digits with
+  only a space between them, `1 2`, are no answer; math-verify multiplies them.
 - A full stop at the end doesn't count; `72.` doesn't parse there.
 - Texts of more than 2,000 characters are equal only if they are the same.
 
@@ -48,7 +48,7 @@ _CLOSE = 1e-5
 def compare_quickly(answer: str, gold: str) -> bool | None:
     """Return whether they are equal; None where only `compare_symbolically` can tell.
 
-    What it decides, it decides as `compare_symbolically` does.
+    Its decisions agree with `compare_symbolically`.
     """
     answer, gold = _bare(answer), _bare(gold)
     if not answer:
@@ -79,7 +79,7 @@ def compare_symbolically(answer: str, gold: str) -> bool:
 
 
 def warm_up() -> None:
-    """Fill the parser's and sympy's caches, which takes a second: processes forked afterwards needn't."""
+    """Fill the parser's and sympy's caches. It takes a second, which processes forked afterwards save."""
     for answer, gold in _USUAL:
         compare_symbolically(answer, gold)
 
@@ -102,7 +102,7 @@ def _bare(text: str) -> str:
 
 
 def _is_two_numbers(text: str) -> bool:
-    # A command takes its arguments so: `\frac 1 2`.
+    # A LaTeX command may take its arguments like this: `\frac 1 2`.
     return "\\" not in text and _TWO_NUMBERS.search(text) is not None
 
 

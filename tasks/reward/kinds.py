@@ -1,4 +1,4 @@
-"""What each kind of part in the recipe is done by."""
+"""The function of each kind of part in the recipe."""
 
 import importlib
 from collections.abc import Callable
@@ -26,7 +26,7 @@ AT_ONCE: dict[str, Callable[[Any, Answered], Outcome | None]] = {
     "cosine": _at_once(shaping.cosine),
     "repetition": _at_once(shaping.repetition),
 }
-"""Functions whose time is bounded by the text's length, done where the scorer is; None leaves it to KILLABLE."""
+"""Functions whose time is bounded by the text's length. They run in the scorer's process; None means KILLABLE."""
 
 KILLABLE: dict[str, Function] = {
     "math": checkers.math,
@@ -34,11 +34,11 @@ KILLABLE: dict[str, Function] = {
     "reasoning_gym": checkers.reasoning_gym,
     "python": checkers.python,
 }
-"""Functions that may never return, crash or fill the memory, done in processes that can be killed."""
+"""Functions that may never return, crash or fill the memory. They run in processes that can be killed."""
 
 
 def import_for(part: Part) -> None:
-    """Import what a part of KILLABLE needs; fails where a function of the user's isn't there."""
+    """Import what a part of KILLABLE needs; fails if the user's function doesn't exist."""
     if isinstance(part, Python):
         checkers.load_function(part.function)
     elif part.kind == "math":

@@ -17,7 +17,7 @@ class Answered:
         question: What it answers.
         finish_reason: The engine's; `length` is a response cut at the limit.
         response_tokens: Length of the response in tokens.
-        accuracy: Its raw accuracy, 0 to 1, once that is known: the further parts of a reward may go by it.
+        accuracy: Its raw accuracy, 0 to 1, once that is known: the reward's other parts may use it.
     """
 
     text: str

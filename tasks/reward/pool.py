@@ -1,13 +1,13 @@
-"""Killable processes with a hard limit a sample. Their side of the talk is `worker.py`.
+"""Killable processes with a hard limit for each sample. `worker.py` is their side of the protocol.
 
 A thread can't stop an expression that holds the interpreter's lock, and signals only reach the main thread: a sample
-that takes too long is stopped by killing the process that works on it. Whatever a sample does to its process, hang,
-crash or fill the memory, costs that sample alone.
+that takes too long is stopped by killing the process that works on it. If a sample makes its process hang, crash or
+fill the memory, only that sample is lost.
 
-n samples of which k run into the limit of t seconds take, with w workers, at most
-`(k * (t + r) + (n - k) * c) / w + (t + r) * (1 - 1 / w)` seconds: r is the replacement of a worker, c the usual time of
-a sample (Graham 1966, "Bounds for certain multiprocessing anomalies": no worker is idle while samples wait).
-benchmarks/scoring-speed.md has the measured ones.
+With w workers, n samples, of which k reach the limit of t seconds, take at most
+`(k * (t + r) + (n - k) * c) / w + (t + r) * (1 - 1 / w)` seconds: r is the time to replace a worker, c the usual time
+of a sample (Graham 1966, "Bounds for certain multiprocessing anomalies": no worker is idle while samples wait).
+benchmarks/scoring-speed.md has measured times.
 """
 
 import json
@@ -45,7 +45,7 @@ class Job:
 class WorkerPool:
     """`workers` processes, started at the first job. Safe to use from several threads, which take turns.
 
-    `answer` is in seconds: what a process may take to start, with its imports, however busy the machine.
+    `answer`: seconds that a process may take to start, with its imports, on a busy machine.
     """
 
     def __init__(self, parts: Sequence[Part], workers: int, memory_mb: int, answer: float = Timeouts().answer) -> None:
@@ -56,7 +56,7 @@ class WorkerPool:
         self._lock = threading.Lock()
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """Do each job once and return what came of them, in their order.
+        """Do each job once and return the outcomes in order.
 
         Raises:
             UserError: a part can't be set up, e.g. a function of the user's can't be imported.
@@ -107,7 +107,7 @@ class WorkerPool:
 
 
 class _Nursery:
-    """The process that forks workers. It and they end with this side's end of its socket."""
+    """The process that forks workers. It and the workers end when this side's end of its socket closes."""
 
     def __init__(self, settings: dict[str, Any], answer: float) -> None:
         self._socket, theirs = socket.socketpair()
@@ -160,11 +160,11 @@ class _Worker:
 
     @property
     def fit(self) -> bool:
-        """Whether it can be given a job: it isn't old, and lives (a dead one's socket has its end to be read)."""
+        """Whether it can take a job: it isn't old, and it lives (a dead worker's socket can be read: its end)."""
         return self.connection.fileno() >= 0 and self._done < RENEW and not _readable([self], 0)
 
     def send(self, job: Job) -> None:
-        """Begin a job; `receive` finds out where it couldn't be sent."""
+        """Begin a job. If it can't be sent, `receive` finds out."""
         self._done += 1
         self.deadline = time.monotonic() + job.timeout_seconds
         self.connection.settimeout(job.timeout_seconds)
@@ -172,7 +172,7 @@ class _Worker:
             _write(self.connection, {"part": job.part, "answered": asdict(job.answered)})
 
     def receive(self) -> Outcome:
-        """Return the job's outcome. Without one, past the deadline, the process is killed."""
+        """Return the job's outcome. If there is none past the deadline, kill the process."""
         if not _readable([self], 0):
             self.kill()
             return Outcome(None, "timeout", "it took too long")
@@ -182,7 +182,7 @@ class _Worker:
             self.connection.close()
             return Outcome(None, "error", "it ended its process")
         if "out_of_memory" in reply:
-            self.connection.close()  # which ends it: who knows what is left
+            self.connection.close()  # this ends the worker: its state is not known
             return Outcome(None, "timeout", "it took too much memory")
         if "error" in reply:
             return Outcome(None, "error", reply["error"])
@@ -217,7 +217,7 @@ def _write(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _read(connection: socket.socket) -> dict[str, Any]:
-    """Read one message, all that there is; raises OSError where the other side ends or is silent for too long."""
+    """Read one message. Raises OSError if the other side ends or is silent for too long."""
     received = b""
     while not received.endswith(b"\n"):
         chunk = connection.recv(65536)

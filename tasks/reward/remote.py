@@ -23,7 +23,7 @@ def ask(part: Http, batch: Sequence[Answered]) -> list[Outcome]:
     """Ask the server about every sample; in order.
 
     A request that fails (no connection, too many requests, a server's error) is made again after a random, growing
-    time, `attempts` times in all. Then its samples, and those with an answer that is no mark, are errors.
+    time, `attempts` times in all. If all fail, or if the answer is no mark, its samples are errors.
 
     Raises:
         UserError: the environment variable for the API key isn't set.
@@ -83,7 +83,7 @@ def _sample(answered: Answered) -> dict[str, str]:
 
 def _judge_request(judge: Judge, answered: Answered) -> dict[str, Any]:
     fields = _sample(answered) | {"response": final_part(answered.text) or ""}
-    # In one pass: what stands in the response is not filled in.
+    # In one pass, so that names in the response are not filled in.
     prompt = re.sub(r"\{(question|gold|response)\}", lambda name: fields[name[1]], judge.prompt)
     return {
         "model": judge.model,

@@ -26,9 +26,9 @@ _log = logging.getLogger(__name__)
 class Scorer:
     """Scores batches by the rewards of a recipe.
 
-    Samples that a plain function can decide are scored at once; all others in killable processes, which start at the
-    first such sample, stay for the next batch, and end with the scorer or with the process that it lives in. Works in
-    threads and Ray workers; threads that score at the same time take turns.
+    Samples that a plain function can decide are scored at once, all others in killable processes. These start at the
+    first such sample, stay for the next batch, and end with the scorer or its process. Works in threads and Ray
+    workers; threads that score at the same time take turns.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Scorer:
     ) -> None:
         """Score by `by_source` the questions of the sources that it names, and all others by `reward`.
 
-        `answer` is in seconds: what a killable process may take to start.
+        `answer`: seconds that a killable process may take to start.
         """
         self._reward, self._by_source, self._answer = reward, by_source, answer
         rewards = [reward, *by_source.values()]
@@ -72,7 +72,7 @@ class Scorer:
         return self._by_source.get(question.source, self._reward)
 
     def score(self, batch: Sequence[Answered]) -> list[Score]:
-        """Score samples, in order. A bad sample costs nobody but itself: it gets a status that says so, and is logged.
+        """Score samples, in order. A bad sample affects no other: it gets a status that says so, and is logged.
 
         Raises:
             UserError: a part of the recipe that works for no sample: a function that can't be imported, an API key that
@@ -119,9 +119,9 @@ class Scorer:
 
 
 def gold_statuses(scorer: Scorer, questions: Sequence[Question]) -> list[Status]:
-    """Return the status that each question's own gold would get as the answer: one that isn't right can't be won.
+    """Return the status that each question's gold gets as an answer. If it isn't right, no response can be.
 
-    Golds have no such value where a pattern, a function or a server decides: those questions are taken as right.
+    If a pattern, a function or a server decides, the gold may be no valid answer: these questions count as right.
     """
     known = [question for question in questions if scorer.reward_of(question).accuracy.kind not in _NO_IDENTITY]
     with scorer.accuracy_only() as plain:
@@ -145,7 +145,7 @@ def _at_once(part: Part, answered: Answered) -> Outcome | None:
 
 
 def _within(outcome: Outcome, lowest: float) -> Outcome:
-    """Make an error of a value out of its range [lowest, 1]."""
+    """Turn a value out of its range [lowest, 1] into an error."""
     if outcome.value is None or lowest <= outcome.value <= 1.0:
         return outcome
     return Outcome(None, "error", f"its value {outcome.value} is not from {lowest:g} to 1")

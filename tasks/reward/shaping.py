@@ -29,9 +29,9 @@ def overlong(settings: Overlong, answered: Answered) -> float:
 def cosine(settings: Cosine, answered: Answered) -> float:
     """Cosine reward (Yeo et al., arXiv 2502.03373), in [-1, 1]; lengths are in tokens.
 
-    With (short, long) the values of a right or of any other answer, n tokens of at most N are worth
-    long + (short - long) (1 + cos(pi n / N)) / 2, and N or more `exceeding`. So right answers may be worth the more the
-    shorter they are, and wrong ones the more the longer: thinking on is better than guessing.
+    A response of n < N tokens is worth long + (short - long) (1 + cos(pi n / N)) / 2, and one of N or more `exceeding`.
+    Right answers have their own (short, long). So a shorter right answer may be worth more, and a longer wrong one too:
+    thinking on is better than guessing.
     """
     if answered.response_tokens >= settings.max_tokens:
         return settings.exceeding
@@ -40,10 +40,10 @@ def cosine(settings: Cosine, answered: Answered) -> float:
 
 
 def repetition(settings: Repetition, answered: Answered) -> float:
-    """Minus the share of runs of `words` words that stood in the response before, in [-1, 0].
+    """Minus the share of repeated runs of `words` words in the response, in [-1, 0].
 
-    1 - different runs / all runs, as in the repetition penalty of Yeo et al. (arXiv 2502.03373, appendix C.2), which is
-    of tokens; here words are parted by spaces and case doesn't count.
+    1 - different runs / all runs, as in the repetition penalty of Yeo et al. (arXiv 2502.03373, appendix C.2), which
+    counts tokens. Here spaces separate words, and case doesn't count.
     """
     words = answered.text.casefold().split()
     runs = list(zip(*(words[start:] for start in range(settings.words)), strict=False))

@@ -58,7 +58,7 @@ class _Kept:
 
 
 def kept_scorer(recipe: Recipe) -> Scorer:
-    """Return this process's scorer of a recipe's rewards. One of other rewards is ended first, with its processes."""
+    """Return this process's scorer of a recipe's rewards. It first closes a scorer of other rewards."""
     rewards = (recipe.reward, recipe.data.rewards)
     if _Kept.scorer is None or _Kept.rewards != rewards:
         if _Kept.scorer:

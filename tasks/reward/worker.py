@@ -1,17 +1,17 @@
 """The killable side of scoring: a nursery process that imports once and forks workers.
 
-`python -m tasks.reward.worker DESCRIPTOR`, the descriptor being that of the socket to its owner.
+`python -m tasks.reward.worker DESCRIPTOR`, where DESCRIPTOR is that of the socket to its owner.
 
-The nursery is sent one line of JSON by its socket: `{"parts": […], "memory_mb": N}`. It imports what the parts need and
-answers `{"ready": true}` or `{"error": "…"}`. From then on every file descriptor that it is sent is the socket of a new
+The nursery gets one line of JSON by its socket: `{"parts": […], "memory_mb": N}`. It imports what the parts need and
+answers `{"ready": true}` or `{"error": "…"}`. Each file descriptor that it gets afterwards is the socket of a new
 worker. When its own socket closes, because its owner ended by whatever means, it kills its whole process group.
 
 A worker says `{"pid": N}`, then answers lines `{"part": index, "answered": {…}}` with `{"value": number or null}`,
 `{"out_of_memory": true}` or `{"error": "…"}`, and ends with its socket. Its owner kills it when it takes too long.
 
 A fork of a process that has imported already makes a killed worker cheap to replace. The owner can't be forked: it has
-threads. The fork server of multiprocessing, which a pool of pebble would stand on, imports the owner's main module,
-Ray's here, and leaves a worker that hangs alive when its owner is killed.
+threads. multiprocessing's fork server, which pebble's pool uses, would import the owner's main module, here Ray's, and
+a hanging worker would outlive its killed owner.
 """
 
 import ctypes
@@ -49,8 +49,8 @@ def main(descriptor: int) -> None:
             owner.sendall(_line({"error": f"{type(error).__name__}: {error}"}))
             return
         owner.sendall(_line({"ready": True}))
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead need no burying
-        gc.freeze()  # collections in the workers would copy the pages that they share
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps dead workers
+        gc.freeze()  # garbage collection in the workers would copy shared pages
         while True:
             _, descriptors, _, _ = socket.recv_fds(owner, 1, 1)
             if not descriptors:
@@ -85,7 +85,7 @@ def _answer(request: dict[str, Any], parts: list[Part]) -> dict[str, Any]:
 
 
 def _end_with_nursery() -> None:
-    """Die when the nursery does: Ray, for one, kills a dying worker's children with SIGKILL, but not theirs."""
+    """Die when the nursery does: Ray kills a dying worker's children with SIGKILL, but not their children."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

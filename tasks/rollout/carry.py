@@ -1,7 +1,7 @@
-"""Over-sampling: a step begins more groups than it takes, and the next one goes on with those that were not finished.
+"""Over-sampling: a step begins more groups than it needs, and the next step goes on with the unfinished ones.
 
-So long responses don't hold a step, and none is lost for being long: what was generated stays, token by token with the
-weights version that made it.
+So long responses don't delay a step, and none is lost. Every generated token is kept, with the weights version that
+sampled it.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from tasks.rollout.shard import Sampling, begin, finished_groups
 def take_up(
     carried: Sequence[SampleRow], places: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling
 ) -> list[SampleRow]:
-    """Return the samples that a step works on: those of the step before in the first places, new ones in the others.
+    """Return the samples that a step works on: first those that the previous step left, then new ones.
 
     Args:
-        carried: Samples of whole groups that the step before left, at most as many groups as places.
-        places: The numbers of the step's groups, each with the prompt that is begun there if the place is free.
+        carried: Samples of whole groups that the previous step left, at most as many groups as places.
+        places: The step's group numbers, each with the prompt to begin there if no carried group takes the place.
         step: The step.
         sampling: How to sample.
     """
@@ -30,6 +30,6 @@ def take_up(
 
 
 def split_finished(rows: Sequence[SampleRow], wanted: int) -> tuple[list[SampleRow], list[SampleRow]]:
-    """Return the samples of the first `wanted` groups that are finished, and those that the next step goes on with."""
+    """Return the samples of the first `wanted` finished groups, and the others, which the next step goes on with."""
     taken = set(finished_groups(rows)[:wanted])
     return [row for row in rows if row["group"] in taken], [row for row in rows if row["group"] not in taken]

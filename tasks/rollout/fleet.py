@@ -1,7 +1,7 @@
-"""Requests over several engines: an engine takes the next one when it has room, so that none waits for a slower one.
+"""Spread requests over engines: an engine takes the next one when it has room, so none waits for a slow engine.
 
-SGLang's own router can't stand here: it takes one set of sampling parameters a request, and each sample of a group has
-its own seed (sglang-router 0.3.2 refuses the request). A group goes to one engine, which then has its prompt in cache.
+SGLang's own router can't do this: it takes one set of sampling parameters a request, but each sample of a group has its
+own seed (sglang-router 0.3.2 refuses the request). A group goes to one engine, which then has its prompt in cache.
 """
 
 import logging
@@ -19,7 +19,7 @@ from tasks.server.client import EngineClient, EngineRefused, EngineUnavailable, 
 
 logger = logging.getLogger(__name__)
 
-ABORT_EVERY = 0.5  # Seconds; a server forgets an abort of what has not reached it yet.
+ABORT_EVERY = 0.5  # Seconds; repeated, because a server ignores an abort of a request that has not reached it yet.
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Fleet:
         """Prepare for engines; each is connected to by its first request.
 
         Args:
-            connects: For each engine, a function that returns a client of it, after it was replaced if it was lost.
+            connects: For each engine, a function that returns a client of it; it first replaces a lost engine.
             in_flight: Requests that an engine works on at once.
         """
         self._engines = [_Engine(connect) for connect in connects]
@@ -61,11 +61,11 @@ class Fleet:
         Args:
             requests: What to generate.
             temperature: Sampling temperature; 0 is greedy.
-            wanted: Requests after whose answers the others are aborted.
+            wanted: Number of answered requests after which the others are aborted.
 
         Returns:
-            The responses to each request, in their order. Those that were aborted have the finish reason `abort` and
-            what there was of them; those that no engine had begun are missing: an empty list.
+            The responses to each request, in order. An aborted response has the finish reason `abort` and its tokens so
+            far. A request that no engine had begun has an empty list.
 
         Raises:
             EngineUnavailable: an engine was lost again and again.
@@ -104,7 +104,7 @@ class _Engine:
         self._losses = 0
 
     def client(self) -> EngineClient:
-        """Return a client of the engine, after it was replaced if it was lost."""
+        """Return a client of the engine. A lost engine is replaced first."""
         with self._lock:
             if self._client is None:
                 self._client = self._connect()
@@ -114,7 +114,7 @@ class _Engine:
         """Have the engine replaced at the next request, if that was not done yet.
 
         Raises:
-            EngineUnavailable: it was replaced often enough.
+            EngineUnavailable: it was lost too often.
         """
         with self._lock:
             if self._client is not client:
@@ -132,7 +132,7 @@ class _Engine:
 
 
 class _Work:
-    """Requests that wait, are with an engine, and are answered."""
+    """The requests of a call: waiting, with an engine, or answered."""
 
     def __init__(self, requests: Sequence[Request], wanted: int) -> None:
         self._requests, self._wanted = requests, min(wanted, len(requests))
@@ -176,7 +176,7 @@ class _Work:
 
     def _take(self) -> int | None:
         with self._changed:
-            # What another engine works on may come back.
+            # A request comes back if its engine is lost.
             while not self._waiting and self._with and not self._over:
                 self._changed.wait()
             return self._waiting.popleft() if self._waiting and not self._over else None
@@ -197,7 +197,7 @@ class _Work:
             engine.lost(client, lost)
 
     def _leave(self, number: int, again: bool) -> None:
-        """Note that no engine has a request any more, and whether it is to be asked again, at one moment."""
+        """Note that no engine has a request any more, and queue it again if needed, in one atomic step."""
         with self._changed:
             del self._with[number]
             if again:

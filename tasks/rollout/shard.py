@@ -32,7 +32,7 @@ class Sampling:
 
 
 def begin(groups: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling) -> list[SampleRow]:
-    """Return the samples of some prompts before anything of them is generated, group by group.
+    """Return the samples of some prompts, still without tokens, group by group.
 
     Args:
         groups: Each prompt with its group's number in the step.
@@ -70,7 +70,7 @@ def roll_out(
     sampling: Sampling,
     wanted: int | None = None,
 ) -> list[SampleRow]:
-    """Go on with the samples that are not finished.
+    """Generate the rest of the unfinished samples.
 
     Args:
         fleet: The engines.
@@ -78,7 +78,7 @@ def roll_out(
         rows: Samples, group by group.
         version: The weights version that must produce every new token.
         sampling: How to sample.
-        wanted: Groups that have to be finished; the rest is then left as it is. None finishes all.
+        wanted: Number of finished groups after which generation stops. None finishes all.
 
     Returns:
         The samples, in their order.
@@ -109,7 +109,7 @@ def finished_groups(rows: Sequence[SampleRow]) -> list[int]:
 
 
 def _parts(rows: Sequence[SampleRow], least: int) -> Iterator[list[SampleRow]]:
-    """Cut samples into whole groups of at least so many samples together."""
+    """Cut samples into parts of whole groups, each of at least `least` samples except the last."""
     part: list[SampleRow] = []
     for _, samples in groupby(rows, key=lambda row: row["group"]):
         part += samples
@@ -153,7 +153,7 @@ def sampling_seed(run_seed: int, step: int, group: int, index: int) -> int:
     """Derive a sample's seed from the run's seed, the step, the group and the sample's index.
 
     Returns:
-        An integer in [0, 2**31), the range that SGLang takes. Different samples have different seeds, but for the
+        An integer in [0, 2**31), the range that SGLang takes. Different samples have different seeds, except for
         collisions of a 31-bit hash.
     """
     digest = blake2b(f"{run_seed}/{step}/{group}/{index}".encode(), digest_size=4).digest()

@@ -28,10 +28,10 @@ def generate_rollouts(
     Args:
         run: The run.
         step: Counts from 1.
-        shard: Counts from 0; with dynamic sampling a step has several rounds of `rollout.shards` shards, counted on.
+        shard: Counts from 0, and on through the rounds of dynamic sampling, which have `rollout.shards` shards each.
         dataset: Receipt of the dataset.
         weights: Receipt of the publication of the weights to sample from.
-        before: Receipts of the step before's shards; with over-sampling this one goes on with what they left.
+        before: Receipts of the previous step's shards; with over-sampling this step goes on with what they left.
 
     Returns:
         `path` of the samples.
@@ -60,7 +60,7 @@ def generate_rollouts(
 
 
 def fleet(run: Run, version: int, indices: Sequence[int] | None = None) -> Fleet:
-    """Return engines of a run, all or some, each brought up with a weights version if it was lost."""
+    """Return all or some engines of a run. A lost engine is brought up again with a weights version."""
 
     def connect(index: int) -> EngineClient:
         (endpoint,) = bring_up(run, version, [find_engine(run, index)])

@@ -1,4 +1,4 @@
-"""The run directory: where everything of a training run lies. Every name of a file or folder in it is said here.
+"""The run directory: where everything of a training run lies. Every name of a file or folder is defined here.
 
     .rl-post/                               home of all runs
       runs/r1-20261130-031500-a1b2/         one run
@@ -30,7 +30,7 @@ CHANGING = (RECORD, RECIPE, TRACKED, f"{LOGS}/{EVENTS}")
 STEPS, WEIGHTS, CHECKPOINTS = NUMBERED = ("steps", "weights", "checkpoints")
 """Folders with a folder for each step or version."""
 KNOWN = {RECORD, RECIPE, LOCK, TRACKED, LOGS, *NUMBERED}
-"""What lies in a run directory. Hidden names are what a killed writer left; they are never read."""
+"""The names in a run directory. A killed writer leaves hidden names; they are never read."""
 SCORED_FILES = "scored-*.parquet"
 
 
@@ -96,7 +96,7 @@ class Run:
         return self.root / STEPS / f"{step:06d}" / name
 
     def commit(self, step: int) -> Path:
-        """Return the file that makes a step one that counts."""
+        """Return the file that makes a step count."""
         return self.step_file(step, "commit.json")
 
     def rollout(self, step: int, shard: int) -> Path:
@@ -156,7 +156,7 @@ class Run:
         return numbered(self.root / CHECKPOINTS)
 
     def portable(self, path: str) -> str:
-        """Return a path as it is to be stored: what lies in `home` relative to it, since that may be moved."""
+        """Return the form of a path to store: relative to `home` if it lies there, because `home` may be moved."""
         return str(Path(path).relative_to(self.home)) if Path(path).is_relative_to(self.home) else path
 
 
@@ -211,5 +211,5 @@ def receipt_of(samples: Path) -> Path:
 
 
 def numbered(folder: Path) -> list[int]:
-    """Return the numbers of the steps or versions that have a place in a folder, in order; others are strangers."""
+    """Return the numbers of the steps or versions that a folder holds, in order. Other names are ignored."""
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal() and len(path.name) >= 6)

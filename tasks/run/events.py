@@ -1,6 +1,6 @@
-"""What happened to a run, told by whoever saw it: one line of JSON an event, appended.
+"""The events of a run. The process that sees one appends it as a line of JSON.
 
-It is the run's story for a reader (`rl-post show`). Nothing is decided by it, so what can't be written is let go.
+They are the run's story for a reader (`rl-post show`). No result depends on them, so a failed write is only logged.
 """
 
 import json

@@ -22,7 +22,7 @@ MAY_CHANGE = (
     "learner.threads",
     "learner.checkpoint_every",
 )
-"""Settings that don't change what a step computes, but for the rounding of sums; others would make it another run."""
+"""Settings that don't change what a step computes, except for the rounding of sums. Others make it another run."""
 
 
 def may_change(key: str) -> bool:
@@ -31,10 +31,9 @@ def may_change(key: str) -> bool:
 
 
 def identity(run: Run) -> str:
-    """Return 16 hexadecimal digits that stand for the recipe and the dataset, and stay when a run goes on.
+    """Return a hash of recipe and dataset, 16 hexadecimal digits, which stays the same when a run is resumed.
 
-    Settings that have their default count for nothing, so that one that a later version of this project brings makes no
-    run another.
+    Settings with their default value are left out. So a new setting in a later version of this project changes no hash.
     """
     defaults = flatten(Recipe(name=""))
     settings = {key: value for key, value in flatten(run.recipe).items() if value != defaults.get(key)}

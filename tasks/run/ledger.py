@@ -1,4 +1,4 @@
-"""The ledger: what a run directory says is the truth. A step counts when its `commit.json` is there.
+"""The ledger: a run's directory is the truth about it. A step counts if its `commit.json` exists.
 
 `commit.json` holds the hashes of everything that the step made. Scored samples are stored before the update that uses
 them (the write-ahead log), so a lost learner is rebuilt by replay.
@@ -57,13 +57,13 @@ def write_recipe(run: Run) -> None:
 
 
 def run_of(home: Path, flow_run: str) -> Run | None:
-    """Return the run that a Prefect flow run began, or None: a flow run that is run again goes on with it."""
+    """Return the run that a Prefect flow run began, or None. A retried flow run goes on with it."""
     found = (path for path in runs_in(home).glob(f"*/{RECORD}") if _begun_by(path) == flow_run)
     return next((open_run(home, path.parent.name) for path in found), None)
 
 
 def _begun_by(identity: Path) -> str | None:
-    with suppress(UserError):  # A run that is damaged hinders no other.
+    with suppress(UserError):  # A damaged run must not block others.
         return read_record(identity).get("flow_run")
 
 
@@ -71,8 +71,8 @@ def open_run(home: Path, name: str) -> Run:
     """Open an existing run by its id or by the path of its directory.
 
     Raises:
-        UserError: if there is no such run, it is only being made or is damaged, or another version of this project
-            wrote it.
+        UserError: if there is no such run, if it is still being made or is damaged, or if another version of this
+            project wrote it.
     """
     root = next((path for path in (runs_in(home) / name, Path(name).absolute()) if path.is_dir()), None)
     if root is None:
@@ -92,9 +92,9 @@ Receipt = dict[str, Any]
 def once(path: Path, make: Callable[[], Receipt]) -> Receipt:
     """Return the receipt that is stored at `path`, or make and store it, with the `seconds` that it took.
 
-    This is what makes a task idempotent: run again, it finds what it made. Files that `make` writes are complete
-    before the receipt exists. If the receipt has the `path` of a file, it vouches for its content by a hash: a file
-    that was damaged since is made again. What lies beside the receipt is stored by its name: a run may be moved.
+    This makes a task idempotent: a second run finds the result of the first. Files that `make` writes are complete
+    before the receipt exists. If the receipt has the `path` of a file, it also holds the file's hash: a damaged file is
+    made again. A file beside the receipt is stored by its name only, because a run may be moved.
     """
     if path.exists():
         receipt = read_json(path)
@@ -123,16 +123,16 @@ def commit(run: Run, step: int, metrics: dict[str, float]) -> None:
     target = run.commit(step)
     if not target.exists():
         files = {path.name: sha256(path) for path in sorted(target.parent.glob("[!.]*")) if path.is_file()}
-        # Milliseconds since 1970, for display. With it, a point that MLflow has already is the same point once more.
+        # Milliseconds since 1970, for display. A point sent to MLflow again has the same time: it stays one point.
         stamp = time_ns() // 1_000_000
         write_json(target, {"step": step, "metrics": metrics, "files": files, "time": stamp})
 
 
 def best_version(run: Run) -> int | None:
-    """Return the version whose weights answered the held-out questions best, by sampled accuracy.
+    """Return the version with the best sampled accuracy on the held-out questions, the earliest of equals.
 
-    Of equals the earliest. What is not finite does not count; None if nothing was evaluated and committed. Asked are
-    the few versions whose weights are on the disk: those of the best one so far never go.
+    Values that are not finite don't count. None if nothing was evaluated and committed. Only versions with weights on
+    the disk are compared: the best one's weights are never removed.
     """
     there = [version for version in run.weights_versions() if run.commit(version).exists()]
     accuracies = {version: read_commit(run, version)["metrics"].get(BEST_BY, math.nan) for version in there}
@@ -141,7 +141,7 @@ def best_version(run: Run) -> int | None:
 
 
 def forget_weights(run: Run, before: int) -> None:
-    """Remove the weights versions before one, but for version 0, which the run started from, and the best one."""
+    """Remove the weights versions before `before`, except version 0, which the run started from, and the best one."""
     best = best_version(run)
     for version in run.weights_versions():
         if 0 < version < before and version != best:
@@ -158,7 +158,7 @@ def read_commit(run: Run, step: int) -> Receipt:
 
 
 def read_record(path: Path, *keys: str) -> Receipt:
-    """Return a JSON object that the ledger keeps, which has to have some keys.
+    """Return a JSON object of the ledger, which must have some keys.
 
     Raises:
         UserError: if the file holds something else.

@@ -1,8 +1,8 @@
 """One driver a run: a lock with its owner's name and a heartbeat.
 
-The owner touches the lock every few seconds. Whoever finds a lock can tell without a clock whether it is alive: on the
-same machine by the owner's process, elsewhere by watching whether the lock's time of change *changes* meanwhile. Two
-times of day are never compared, so a clock that is set back, or differs between two machines, does no harm.
+The owner touches the lock every few seconds. Another process can tell without a clock whether the owner is alive: on
+the same machine by the owner's process, elsewhere by watching whether the lock's modification time changes. Two times
+of day are never compared, so a clock that is set back, or differs between two machines, does no harm.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ from trainer.files import write_json
 
 logger = logging.getLogger(__name__)
 
-SIGNS = 6  # Signs of life in the time without one after which an owner on another machine is taken for dead.
+SIGNS = 6  # Signs of life in `timeouts.silence`, after which a silent owner on another machine counts as dead.
 Owner = dict[str, Any]
 
 
@@ -41,7 +41,7 @@ class Lock:
         self._owner = this_process()
 
     def check(self) -> None:
-        """Go on only as the owner; called before each commit.
+        """Check that this process is still the owner; called before each commit.
 
         Raises:
             LockLost: if the run is now another driver's.
@@ -54,7 +54,7 @@ class Lock:
             )
 
     def keep(self, ended: threading.Event) -> None:
-        """Give signs of life until `ended` is set or the lock is another's."""
+        """Give signs of life until `ended` is set or another process has the lock."""
         while not ended.wait(self._run.recipe.timeouts.silence / SIGNS):
             try:
                 if read_owner(self._run) != self._owner:
@@ -147,7 +147,7 @@ def lives_here(owner: Owner) -> bool | None:
 
 
 def this_process() -> Owner:
-    """Return what tells this process from all others, and this taking of a lock from all others of it."""
+    """Return an owner that is unique to this process and to this taking of a lock."""
     pid = os.getpid()
     return {
         "host": socket.gethostname(),
@@ -168,13 +168,13 @@ def _taken(run: Run, owner: Owner) -> UserError:
 
 
 def _place() -> str:
-    """Return where a process id means something: one boot of one machine and, in it, one container."""
+    """Return the scope in which process ids are unique: one boot of one machine and, in it, one container."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"
 
 
 def _start_of(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since the boot, or None if there is none: ids are used again.
+    """Return when a process started, in clock ticks since the boot; None if there is none. Process ids are reused.
 
     psutil gives the time of day, which moves when the clock is set.
     """

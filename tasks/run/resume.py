@@ -1,4 +1,4 @@
-"""Going on with a run: which settings may differ from those that it began with, and what of it must be whole."""
+"""Resuming a run: which settings may change, and which files must be intact."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ Changes = dict[str, list[Any]]
 
 @dataclass(frozen=True)
 class Continuation:
-    """How a run can go on: the recipe from now on, and what differs in it from the one so far."""
+    """How a run can go on: the recipe from now on, and what changed in it."""
 
     recipe: Recipe
     changes: Changes
@@ -31,8 +31,8 @@ def check_resume(run: Run, overrides: Sequence[str]) -> Continuation:
     """Return how a run can go on with some overrides.
 
     Raises:
-        UserError: a setting that can't change in mid-run, fewer steps than are committed, or a file that is damaged
-            and needed to bring the learner back.
+        UserError: a setting that can't change in mid-run, fewer steps than are committed, or a damaged file that is
+            needed to rebuild the learner.
     """
     recipe, changes = _changed(run, overrides)
     refused = [key for key in changes if not may_change(key)]
@@ -54,14 +54,14 @@ def check_resume(run: Run, overrides: Sequence[str]) -> Continuation:
 
 
 def go_on(run: Run, checked: Continuation) -> Run:
-    """Return the run with changed settings: stored in `recipe.yaml`, and in `run.json` what and after which step."""
+    """Return the run with changed settings: stored in `recipe.yaml`, and each change with its step in `run.json`."""
     changes = checked.changes
     if not changes:
         return run
     done = max(committed_steps(run), default=-1)
     identity = read_json(run.record)
     history = [*identity.get("changes", []), {"after_step": done, "changed": changes}]
-    # What changed comes first: a crash in between records it twice at worst, and never a change that is not recorded.
+    # The record comes first: after a crash in between, a change may be recorded twice, but is never missing.
     write_json(run.record, identity | {"changes": history})
     changed = replace(run, recipe=checked.recipe)
     write_recipe(changed)
@@ -78,7 +78,7 @@ def _changed(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]:
 
 
 def _check_replay(run: Run) -> None:
-    """Refuse to go on where the learner can't be brought back: it reads the steps after its newest checkpoint."""
+    """Refuse to go on if the learner can't be rebuilt: it replays the steps after its newest checkpoint."""
     own = identity(run)
     whole = [version for version in run.checkpoints() if not damaged_checkpoint(run.checkpoint(version), own)]
     damaged = damaged_steps(run, after=max(whole, default=0))

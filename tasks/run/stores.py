@@ -14,7 +14,7 @@ def open_store(address: str) -> tuple[Any, str]:
     Raises:
         UserError: fsspec doesn't know such a store, or the package that it takes is not installed.
     """
-    # A store of files, unlike one of objects, has folders to be made.
+    # Unlike an object store, a file store needs its folders made.
     options = {"auto_mkdir": True} if address.startswith(("file://", "local://")) else {}
     try:
         store, path = fsspec.url_to_fs(address, **options)
@@ -27,7 +27,7 @@ def check_store(address: str) -> None:
     """Refuse an address that can't be read from here.
 
     Raises:
-        UserError: as `open_store`, or the store doesn't let us look.
+        UserError: as `open_store`, or the store refuses access.
     """
     store, path = open_store(address)
     try:

@@ -1,4 +1,4 @@
-"""Is what the ledger says still on the disk? Every file of every committed step against its hash, and the rest."""
+"""Check that the disk still holds what the ledger says: every file of a committed step by its hash, and the rest."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def damaged_steps(run: Run, after: int = -1) -> list[str]:
 
 
 def damaged_weights(folder: Path) -> str | None:
-    """Return what is wrong with a weights folder, or None: whether each file is as long as its header says."""
+    """Return what is wrong with a weights folder, or None. Each file must be as long as its header says."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         return f"{folder} holds no .safetensors file"

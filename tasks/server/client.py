@@ -16,10 +16,10 @@ from trainer.files import digest
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 4
-FIRST_WAIT = 0.5  # Seconds; the wait before a retry is random below this, doubled each time.
+FIRST_WAIT = 0.5  # Seconds; the wait before a retry is random, up to this limit, which doubles each time.
 LONGEST_WAIT = 10.0  # Seconds.
 TORN = -2
-"""The version that a server reports while it has no weights, or they change in memory; for ever, if that is cut off."""
+"""The version that a server reports while it has no weights or they change. It stays if the change is cut off."""
 WEIGHTS = "weights"
 MEMORY = (WEIGHTS, "kv_cache", "cuda_graph")
 """The GPU memory that a server can give up, by SGLang's names."""
@@ -48,7 +48,7 @@ class Endpoint:
     url: str
     api_key: str = field(repr=False)
     timeout: float = Timeouts().answer  # seconds until a request must be answered
-    connect: float = Timeouts().connect  # seconds until a server that runs must say that it is there
+    connect: float = Timeouts().connect  # seconds until a running server must accept a connection
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class EngineClient:
     Timeouts, broken connections and server errors (5xx) are retried a few times; refusals (4xx) never.
 
     Attributes:
-        retries: Requests that were sent again, so far.
+        retries: Number of retries so far.
     """
 
     def __init__(self, endpoint: Endpoint, attempts: int = ATTEMPTS) -> None:
@@ -104,12 +104,11 @@ class EngineClient:
             prompts: Token ids of each prompt, from the model's chat template.
             seeds: The sampling seed of each response.
             temperature: Sampling temperature; 0 is greedy.
-            max_tokens: Longest response, in tokens; of all, or of each.
+            max_tokens: Longest response, in tokens: one limit for all, or one for each.
             ids: New names of the samples, by which they can be aborted.
 
         Returns:
-            One response a prompt, in their order. One that was aborted has the finish reason `abort` and what there
-            was of it.
+            One response a prompt, in order. An aborted one has the finish reason `abort` and its tokens so far.
 
         Raises:
             EngineUnavailable: the server can't be reached or fails.
@@ -134,11 +133,11 @@ class EngineClient:
         return [_response(sample) for sample in answer]
 
     def abort(self, name: str) -> None:
-        """Have the server end a sample that it generates; it then answers with what there is of it."""
+        """Have the server end a sample that it generates; it then answers with the tokens so far."""
         self._request_once("POST", "/abort_request", {"rid": name})
 
     def is_alive(self) -> bool:
-        """Tell whether the server generates: a token of its own, if it has nothing else to do."""
+        """Tell whether the server generates. An idle server generates a test token."""
         try:
             self._request("GET", "/health_generate")
         except (EngineUnavailable, EngineRefused):
@@ -146,7 +145,7 @@ class EngineClient:
         return True
 
     def weights_checksum(self) -> str:
-        """Return a checksum of the tensors that the server computes with, the same for the same weights."""
+        """Return a checksum of the tensors that the server computes with. Equal weights have equal checksums."""
         answer = self._request("POST", "/weights_checker", {"action": "checksum"})
         return digest([rank["per_gpu_checksum"] for rank in answer["ranks"]])
 
@@ -183,13 +182,13 @@ class EngineClient:
             raise WeightsNotUpdated(f"{self._url}{path} says {answer.get('message')!r}")
 
     def release_memory(self, tags: Sequence[str]) -> None:
-        """Have the server give up GPU memory; what it still generates is aborted, new requests wait.
+        """Have the server give up GPU memory. Running requests are aborted, new ones wait.
 
-        Its weights are lost, and it reports TORN until it has others; then `continue_generation` ends the pause. To
-        release or resume memory twice would end the server, so that none of these is sent twice.
+        Its weights are lost, and it reports TORN until it has others. `continue_generation` then ends the pause.
+        Releasing or resuming memory twice would end the server, so these requests are never retried.
 
         Args:
-            tags: Of MEMORY, those that the server has.
+            tags: The parts of MEMORY that the server still has.
 
         Raises:
             EngineUnavailable, EngineRefused: it can't, and its state is not known.
@@ -200,10 +199,10 @@ class EngineClient:
         self._request_once("POST", "/release_memory_occupation", {"tags": list(tags)})
 
     def resume_memory(self, tags: Sequence[str]) -> None:
-        """Have the server take GPU memory again, with nothing in it.
+        """Have the server take GPU memory again. The memory has no content yet.
 
         Args:
-            tags: Of MEMORY, some that the server gave up.
+            tags: Parts of MEMORY that the server gave up.
 
         Raises:
             EngineUnavailable, EngineRefused: it can't, and its state is not known.
@@ -224,7 +223,7 @@ class EngineClient:
         return self._url
 
     def close(self) -> None:
-        """Close the connections; the server drops what it was still asked."""
+        """Close the connections; the server drops open requests."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -268,7 +267,7 @@ def _response(sample: Mapping[str, Any]) -> Response:
     reason = meta["finish_reason"]["type"]
     if reason not in ("stop", "length", "abort"):
         raise EngineRefused(f"unknown finish reason {reason!r}")
-    tokens = meta.get("output_token_logprobs") or []  # an engine that had not begun says nothing of them
+    tokens = meta.get("output_token_logprobs") or []  # missing if the engine had not begun
     if len(tokens) != meta["completion_tokens"]:
         raise EngineRefused(f"{meta['completion_tokens']} response tokens came with {len(tokens)} log-probs")
     return Response(

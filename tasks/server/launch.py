@@ -11,7 +11,7 @@ from tasks.cluster.limits import samples_at_once
 CPU_BACKEND = "rl_post_cpu"
 """Name of our platform, an entry point of this package, and of its attention backend."""
 LARGEST_GRAPH = 512
-"""Samples that SGLang captures graphs for where a GPU has the most memory (its arg_groups/memory_hook.py, 0.5.23)."""
+"""Largest batch of SGLang's CUDA graphs on GPUs with the most memory (its arg_groups/memory_hook.py, 0.5.23)."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def launch_spec(
         flags |= {"tp-size": max(engine.gpus, 1), "mem-fraction-static": engine.memory_fraction}
         flags |= {"cuda-graph-max-bs-decode": min(samples_at_once(recipe), LARGEST_GRAPH)}
     if accelerator == "amd" and engine.deterministic:
-        flags |= {"attention-backend": "triton"}  # AITER's kernels depend on what else is in the batch
+        flags |= {"attention-backend": "triton"}  # AITER's results depend on what else is in the batch
     if engine.colocated:
         switches.append("enable-memory-saver")  # else its memory can't be released
     if engine.deterministic:
@@ -72,7 +72,7 @@ def launch_spec(
     return ServerSpec(
         command=[
             *(sys.executable, "-m", "sglang.launch_server", "--config", str(secrets_file)),
-            *(f"--{name}={value}" for name, value in flags.items()),  # with `=`, for a version may be negative
+            *(f"--{name}={value}" for name, value in flags.items()),  # with `=`, because a version may be negative
             *(f"--{name}" for name in switches),
         ],
         env=_environment(engine, accelerator),
@@ -85,10 +85,10 @@ def _environment(engine: Engine, accelerator: Accelerator) -> dict[str, str]:
         hidden = {CUDA: "", HIP: ""}  # on a machine with GPUs too
         return shared | hidden | {"SGLANG_PLATFORM": CPU_BACKEND} | cpu_environment(engine.threads)
     if engine.colocated:
-        # Graphs give their memory back too. And how much of a GPU the learner left may differ from one to the next.
+        # Graphs release their memory too, and GPUs may differ in how much memory the learner left free.
         shared |= {"SGLANG_MEMORY_SAVER_CUDA_GRAPH": "1", "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
     if accelerator == "amd":
-        # SGLang's image for AMD would have large sums over GPUs rounded to 8 bits.
+        # By default, SGLang's image for AMD rounds large sums over GPUs to 8 bits.
         exact = {"ROCM_QUICK_REDUCE_QUANTIZATION": "NONE"}
         return shared | exact | {"SGLANG_USE_AITER": "0" if engine.deterministic else "1"}
     return shared

@@ -11,10 +11,10 @@ def learner_environment(recipe: Recipe, accelerator: Accelerator) -> dict[str, s
     """Return what a rank's environment has beyond its node's. docs/hardware.md has the source of each setting."""
     if accelerator == "cpu":
         return cpu_environment(recipe.learner.threads)
-    # A broadcast of weights has the first rank and the engines in one group, so NCCL has to be set as SGLang sets it.
+    # For a broadcast, rank 0 and the engines are in one process group, so NCCL needs SGLang's settings here too.
     nccl = {"NCCL_CUMEM_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
     allocator = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    # A rank that shares an engine's GPU holds none in Ray, which must not hide it.
+    # A rank that shares an engine's GPU holds no GPU in Ray, and Ray must not hide the engine's GPU from it.
     shared = unset_by_ray(accelerator) if recipe.engine.colocated else {}
     return nccl | allocator | _of_vendor(recipe, accelerator) | shared
 

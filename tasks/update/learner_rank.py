@@ -1,9 +1,9 @@
 """One rank of the learner, the body of a Ray actor.
 
-It holds the policy and the optimizer in memory. Everything that it knows is also in the ledger, so a rank that was
-lost comes back empty and is brought to any version by the last checkpoint and a replay of the stored batches since.
+It holds the policy and the optimizer in memory. The ledger can restore both: a lost rank comes back empty, loads the
+last checkpoint, and replays the batches stored since, up to any version.
 
-PyTorch is imported inside the methods: the flow and the tasks name this class and start without it.
+PyTorch is imported inside the methods, so that the flow and the tasks can import this class without it.
 """
 
 import logging
@@ -52,11 +52,11 @@ class LearnerRank:
         self._sender: Sender | None = None
 
     def use_devices(self, devices: dict[str, str]) -> None:
-        """Take the variable that names this rank's GPU; it is read once, when PyTorch first needs a GPU."""
+        """Set the variable that names this rank's GPU. PyTorch reads it once, when it first needs a GPU."""
         os.environ.update(devices)
 
     def address(self) -> str:
-        """Return an address of this rank's, the first one's, for the ranks to meet at."""
+        """Open the rendezvous for all ranks on this rank, rank 0, and return its address."""
 
         from trainer.distributed import open_rendezvous
 
@@ -77,7 +77,7 @@ class LearnerRank:
         return tuple(self._learner.held()) if self._learner else ()
 
     def join(self, address: str, ranks: int) -> None:
-        """Meet the other ranks. What was held before is dropped: a group works only on equal state."""
+        """Join the other ranks' process group. The present learner is dropped: a group works only on equal state."""
         from trainer.distributed import join_group
 
         self.stop()
@@ -85,13 +85,13 @@ class LearnerRank:
             for library in ("GLOO", "NCCL"):
                 os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
         door, self._door = self._door, None
-        # A little less than those who wait for the ranks do, so that the error says who is missing.
+        # A little less than the caller's limit, so that the error that names the missing rank comes first.
         limit = 0.8 * self._run.recipe.timeouts.answer
         join_group(address, self._rank, ranks, self._device, limit, door)
         self._group = address
 
     def cold_start(self, base: str, dataset: Receipt) -> Receipt:
-        """Fine-tune the base policy on the demonstrations. The result is cached by the content of all that it uses.
+        """Fine-tune the base policy on the demonstrations. The result is cached by the content of its inputs.
 
         Returns:
             `path` of the policy and the `metrics` of the fit.
@@ -107,7 +107,7 @@ class LearnerRank:
         out = cold_starts_in(self._run.home) / digest(inputs)
 
         def fit() -> Receipt:
-            self.stop()  # the others don't take part
+            self.stop()  # the other ranks don't take part
             demonstrations = read_demonstrations(dataset["path"])
             remove(out)
             metrics = supervised.fit(Path(base), out, demonstrations, settings, self._run.recipe.seed)
@@ -124,7 +124,7 @@ class LearnerRank:
             The metrics of the update.
         """
         learner = self._at_version(step - 1, policy)
-        self._learner = None  # An update that fails half-way leaves a learner of no version.
+        self._learner = None  # If the update fails half-way, the learner has no valid version.
         metrics = learner.update(training_samples(scored, self._run.recipe))
         self._learner = learner
         if self._run.recipe.weight_sync.via == "disk":
@@ -134,7 +134,7 @@ class LearnerRank:
         return {**metrics, "perf/learner_peak_memory_bytes": float(peak)}
 
     def save_checkpoint(self, version: int, policy: str) -> None:
-        """Write the whole state at a version, and forget checkpoints that are not needed any more."""
+        """Write the whole state at a version, and remove checkpoints that are no longer needed."""
         self._at_version(version, policy).save_checkpoint(self._run.checkpoint(version), identity(self._run))
         if self._rank == 0:
             self._prune(version)
@@ -149,7 +149,7 @@ class LearnerRank:
             self._rest()
 
     def hold(self, version: int, policy: str) -> None:
-        """Have a weights version in memory, if need be by replay."""
+        """Bring a weights version into memory, by replay if needed."""
         self._holding(version, policy)
 
     def send_weights(self, version: int, policy: str, engines: Sequence[Sequence[Endpoint]]) -> str | None:
@@ -158,11 +158,10 @@ class LearnerRank:
         Args:
             version: The version.
             policy: The folder of the policy that the updates started from.
-            engines: For each rank, those that it sends to.
+            engines: For each rank, the engines that it sends to.
 
         Returns:
-            Why not all of this rank's engines have the version, or None. None of them may be used before it is known
-            what it reports.
+            None, or why some engine of this rank lacks the version. Ask each engine what it reports before it is used.
 
         Raises:
             IncompleteExport: what would be sent is not what the weights folders hold; no engine was changed.
@@ -180,11 +179,11 @@ class LearnerRank:
                 if own := engines[self._rank]:
                     self._sender = self._sender or Sender(self._run.recipe)
                     self._sender.send(tensors, [tensor.nbytes for _, tensor in described], version, own)
-            except WeightsNotUpdated as error:  # No reason to keep the other ranks' engines waiting.
+            except WeightsNotUpdated as error:  # Not raised: the other ranks still serve their engines.
                 return str(error)
             finally:
                 for _ in tensors:
-                    pass  # The ranks gather together, to the last tensor.
+                    pass  # All ranks must gather, to the last tensor.
                 self._rest()
         return None
 
@@ -198,12 +197,12 @@ class LearnerRank:
         leave_group()
 
     def _holding(self, version: int, policy: str) -> "Learner":
-        """Return the learner at a version, or ahead of it where it still has the version's weights."""
+        """Return the learner at a version, or at a later one if it still has this version's weights."""
         return self._learner if self._learner and version in self.held() else self._at_version(version, policy)
 
     def _at_version(self, version: int, policy: str) -> "Learner":
-        """Return the learner at a version: by replay, where it is behind, and rebuilt, where it is ahead or lost."""
-        learner, self._learner = self._learner, None  # A replay that fails half-way leaves a learner of no version.
+        """Return the learner at a version. If it is behind, it replays. If it is ahead or lost, it is rebuilt first."""
+        learner, self._learner = self._learner, None  # If a replay fails half-way, the learner has no valid version.
         if learner is None or learner.version > version:
             del learner  # Its memory is needed.
             learner = self._rebuilt(version, policy)
@@ -215,7 +214,7 @@ class LearnerRank:
         return learner
 
     def _rebuilt(self, version: int, policy: str) -> "Learner":
-        """Return a learner from which a replay leads to a version, past those that are to be kept in memory with it."""
+        """Return a learner so far behind `version` that the replay also restores the older versions kept in memory."""
         from trainer.learner.learner import Learner
 
         learner = Learner(self._run.recipe, Path(policy), self._teacher(), self._device)
@@ -232,7 +231,7 @@ class LearnerRank:
         return materialise(Model(path=teacher), models_in(self._run.home)) if teacher else None
 
     def _load_checkpoint(self, learner: "Learner", version: int) -> int:
-        """Load the newest whole checkpoint up to a version, and return its version, or 0 where there is none."""
+        """Load the newest intact checkpoint up to a version, and return its version; 0 if there is none."""
         from trainer.state.checkpoint import IncompleteCheckpoint
 
         for done in reversed([done for done in self._run.checkpoints() if done <= version]):
@@ -244,7 +243,7 @@ class LearnerRank:
         return 0
 
     def _rest(self) -> None:
-        """Give back the memory that PyTorch keeps for later, if an engine is to have its turn on this GPU."""
+        """Free the GPU memory that PyTorch caches, if an engine shares this GPU."""
         if self._run.recipe.engine.colocated:
             import torch
 
@@ -252,7 +251,7 @@ class LearnerRank:
 
     def _prune(self, step: int) -> None:
         best = best_version(self._run)
-        oldest = step - self._run.recipe.versions_kept  # A learner that is lost has to come back to it.
+        oldest = step - self._run.recipe.versions_kept  # A lost learner is rebuilt from there.
         for version in [done for done in self._run.checkpoints() if done <= oldest][:-KEEP_CHECKPOINTS]:
             if version != best:
                 remove(self._run.checkpoint(version))

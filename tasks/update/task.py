@@ -70,10 +70,10 @@ def update_policy(
         run: The run.
         step: Counts from 1.
         policy: Receipt of the cold start.
-        before: Receipt of the update before; updates go one after the other.
+        before: Receipt of the previous update; updates run one after the other.
         scored: Receipts of the step's scored shards.
-        after: Receipts of what has to be done before: the checkpoint before, what engines that share the learner's GPUs
-            have to finish, or the weights that it sends.
+        after: Receipts of tasks that must end first: the previous checkpoint, the evaluation on engines that share the
+            learner's GPUs, or the sending of the learner's weights.
 
     Returns:
         `version` of the new weights and the `metrics` of the samples and of the update.
@@ -121,7 +121,7 @@ def save_checkpoint(run: Run, step: int, policy: Receipt, update: Receipt) -> Re
 
 
 def _note_without_signal(run: Run, step: int) -> None:
-    """Tell once in a run that there was nothing to learn from, and what to look at; the metrics tell each time."""
+    """Report once a run that a step has nothing to learn from, and what to look at. The metrics show each such step."""
     event: Kind = "step without signal"
     if not any(told["event"] == event for told in read_events(run.events)):
         why = (

@@ -1,1 +1,1 @@
-"""Weights on their way from the learner to the engines, by disk or from memory, believed only if they arrived."""
+"""Sending weights from the learner to the engines, by disk or from memory, and checking that they arrived."""

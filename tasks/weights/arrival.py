@@ -1,4 +1,4 @@
-"""Did weights arrive? A server that says so is believed only if its tensors changed as what was sent did."""
+"""Check that weights arrived: if other weights were sent, the server's tensors must have changed."""
 
 from collections.abc import Callable
 
@@ -6,16 +6,16 @@ from tasks.server.client import WeightsUnchanged
 
 
 def check_arrival(server: str, version: int, before: str | None, now: str, same_sent: Callable[[], bool]) -> None:
-    """Refuse a server whose tensors are those of before, though other weights were sent.
+    """Refuse a server whose tensors did not change although other weights were sent.
 
-    An update that was skipped leaves weights as they were: then the same are sent twice, and nothing changes.
+    A skipped update leaves the weights as they were. The same weights are then sent twice, and nothing changes.
 
     Args:
         server: Its URL.
-        version: Of the weights that it was sent.
-        before: The server's checksum of its tensors before; None where that is not known.
-        now: The same after it said that it loaded weights.
-        same_sent: Tells whether what was sent is what was sent the time before.
+        version: The weights version that it was sent.
+        before: The server's checksum of its tensors before the transfer; None if it is not known.
+        now: The checksum after the server said that it loaded the weights.
+        same_sent: Tells whether the same weights were sent the last time.
 
     Raises:
         WeightsUnchanged: what the server reports can't be trusted any more.

@@ -1,4 +1,4 @@
-"""Weights from a folder for a running server, which is believed only if its tensors changed as the files did."""
+"""Have a running server load weights from a folder, and check that its tensors changed if the files did."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ class Loaded:
 
     Attributes:
         folder: Where they are.
-        checksum: The server's, of its tensors.
+        checksum: The server's checksum of its tensors.
     """
 
     folder: Path
@@ -26,14 +26,14 @@ def load(client: EngineClient, folder: Path, version: int, before: Loaded | None
     """Have a server load weights.
 
     Args:
-        client: The server's.
+        client: The server's client.
         folder: Model folder in Hugging Face format, complete.
-        version: Of the weights.
+        version: The weights version.
         before: What the server loaded last.
 
     Raises:
         WeightsNotUpdated: the folder is damaged, or the server can't load it; the server keeps what it has.
-        WeightsUnchanged: the server said that it loaded the weights, and did not.
+        WeightsUnchanged: the server said that it loaded the weights, but did not.
         EngineUnavailable: the server can't be reached or fails.
     """
     if problem := damaged_weights(folder):
@@ -51,6 +51,6 @@ def load(client: EngineClient, folder: Path, version: int, before: Loaded | None
 
 
 def _same_weights(one: Path, other: Path) -> bool:
-    """Tell whether two folders hold the same weights: an update that was skipped leaves them as they were."""
+    """Tell whether two folders hold the same weights, as after a skipped update."""
     hashes = [[(file.name, sha256(file)) for file in sorted(folder.glob("*.safetensors"))] for folder in (one, other)]
     return hashes[0] == hashes[1]

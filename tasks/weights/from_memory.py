@@ -2,12 +2,12 @@
 
     pause → TORN → begin → bucket after bucket → end → checksums → version → continue
 
-From TORN to the new version a server reports that it has no version at all, and so does what it generates: whatever
-dies in between, nobody takes its weights for one version or the other, and its engine replaces it. What a server was
-generating when it was paused goes back to its queue and goes on with the new weights, its cache computed anew.
+TORN means no version. The server and its responses report it until the new version is set. If a process dies in
+between, nobody takes the weights for the old or the new version, and the engine replaces the server. A pause puts
+unfinished samples back into the server's queue. They go on with the new weights, and their KV cache is computed again.
 
-Servers that share their GPUs with the learner are paused since they released their memory and have no cache yet: their
-engines give it to them, and let them continue, when they have weights.
+Servers that share their GPUs with the learner stay paused after they release their memory, and have no KV cache. When
+they have weights, their engines give the cache back and let them continue.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,11 +41,12 @@ class Sender:
         Args:
             weights: the full tensors by name.
             sizes: bytes of each of them.
-            version: theirs.
-            engines: one or more; those that share the learner's GPUs as `Engine.await_weights` leaves them.
+            version: the version of these weights.
+            engines: one or more; `Engine.await_weights` was called on those that share the learner's GPUs.
 
         Raises:
-            WeightsNotUpdated: one failed. Those that report TORN have to be replaced, others have what they had.
+            WeightsNotUpdated: an engine failed. Engines that report TORN must be replaced. The others have the version
+                that they report.
         """
         with ExitStack() as open_clients:
             clients = [open_clients.enter_context(EngineClient(engine, attempts=1)) for engine in engines]
@@ -77,12 +78,12 @@ class Sender:
         self._tell(clients, "/update_weight_version", new_version=str(version), abort_all_requests=False)
 
     def _check(self, clients: Sequence[EngineClient], prints: list[int], version: int) -> None:
-        """Believe engines only if all have the same weights now, and others than before where they got others.
+        """Check that all engines have equal weights now, and that their weights changed if others were sent.
 
         Args:
             clients: the engines.
             prints: a hash of each tensor that was sent.
-            version: theirs.
+            version: the weights version that was sent.
         """
         checksums = together(*(client.weights_checksum for client in clients), timeout=self._limit)
         for client, checksum in zip(clients, checksums, strict=True):
@@ -94,7 +95,7 @@ class Sender:
 
     @contextmanager
     def _paused(self, clients: Sequence[EngineClient]) -> Iterator[None]:
-        """Have no engine generate within the block. What it was generating goes on after it, however the block ends."""
+        """Pause generation on all engines within the block. It continues afterwards, however the block ends."""
         try:
             self._tell(clients, "/pause_generation", mode="retract")
             yield

@@ -1,7 +1,7 @@
-"""New weights for a run's engines: from the learner's memory where the recipe says so, and from disk in any case.
+"""New weights for a run's engines: from the learner's memory if the recipe says so, else from disk.
 
-Disk is what an engine starts from, so it is also the way out where the way through memory fails. A version that is not
-there is written first: the learner can be brought to any version.
+An engine starts from disk, so disk is also the fallback if the transfer from memory fails. A version that is not on
+disk is written first: the learner can be brought to any version.
 """
 
 import logging
@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 def sync_from_memory(run: Run, version: int, engines: Sequence[Any]) -> None:
-    """Have the learner send a weights version to the engines that run and have another one.
+    """Have the learner send a weights version to the running engines that have another version.
 
-    Where that fails, nothing is raised: `bring_up` finds out what each engine has.
+    A failed transfer raises nothing: `bring_up` finds out which version each engine has.
 
     Args:
         run: The run.
@@ -36,9 +36,8 @@ def sync_from_memory(run: Run, version: int, engines: Sequence[Any]) -> None:
     if not behind:
         return
     ranks, policy = learner_ranks(run, version), policy_folder(run)
-    ask(
-        ranks, "hold", version, policy, timeout=limits.learner
-    )  # before colocated engines take memory that a replay may need
+    # Colocated engines take memory then that a replay may need.
+    ask(ranks, "hold", version, policy, timeout=limits.learner)
     waiting = [endpoint for endpoint in ask(behind, "await_weights", timeout=limits.engine) if endpoint]
     if not waiting:
         return
@@ -51,7 +50,7 @@ def sync_from_memory(run: Run, version: int, engines: Sequence[Any]) -> None:
 
 
 def deal(via: str, hosts: Sequence[str], engines: Sequence[Endpoint]) -> tuple[list[list[Endpoint]], list[Endpoint]]:
-    """Deal engines out to the ranks that send to them: by broadcast all to the first, else to the first on their node.
+    """Assign engines to the ranks that send to them: all to rank 0 for a broadcast, else by node.
 
     Args:
         via: `broadcast` or `tensors`.
@@ -59,7 +58,7 @@ def deal(via: str, hosts: Sequence[str], engines: Sequence[Endpoint]) -> tuple[l
         engines: Where they are reached.
 
     Returns:
-        For each rank its engines, and those that have no rank on their node.
+        The engines of each rank, and the engines without a rank on their node.
     """
     if via == "broadcast":
         return [list(engines), *([] for _ in hosts[1:])], []
@@ -72,7 +71,7 @@ def deal(via: str, hosts: Sequence[str], engines: Sequence[Endpoint]) -> tuple[l
 
 
 def bring_up(run: Run, version: int, engines: Sequence[Any]) -> list[Endpoint]:
-    """Bring engines to a weights version, from disk those that don't report it; at once where all do.
+    """Bring engines to a weights version. Engines that don't report it yet load it from disk.
 
     Args:
         run: The run.

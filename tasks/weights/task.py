@@ -16,8 +16,8 @@ def publish_weights(run: Run, version: int, after: Sequence[Receipt | None]) -> 
 
     Args:
         run: The run.
-        version: The version; the learner's, or complete on disk.
-        after: Receipts of what has to be done before: the update, and work on the weights that are replaced.
+        version: A version that the learner has, or that is complete on disk.
+        after: Receipts of tasks that must end first: the update, and work with the weights that are replaced.
 
     Returns:
         `version`, `seconds`.

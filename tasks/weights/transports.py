@@ -21,7 +21,7 @@ from trainer.distributed import open_rendezvous
 from trainer.state.export import Named
 
 GROUP = "rl-post"
-"""The process group of rank 0, which is its rank 0 as well, and all ranks of all engines."""
+"""The process group of the learner's rank 0, which is rank 0 here too, and of all ranks of all engines."""
 
 FLAT = "flattened_bucket"
 """SGLang's name for one tensor of bytes with all tensors of a bucket, one after the other."""
@@ -35,7 +35,7 @@ class Transport(Protocol):
         ...
 
     def send(self, engines: Sequence[EngineClient], bucket: Sequence[Named], *, last: bool) -> None:
-        """Have every engine load a bucket, and forget with the last one what it computed with the weights before."""
+        """Have every engine load a bucket. With the last one, it drops the cache of the old weights."""
         ...
 
     def drop(self) -> None:
@@ -55,7 +55,7 @@ class Broadcast:
         self._members: list[str] = []
 
     def prepare(self, engines: Sequence[EngineClient]) -> None:
-        """Meet the engines in a process group, unless it is these that are in it."""
+        """Form a process group with these engines, unless it exists already."""
         members = [engine.url for engine in engines]
         if self._group is None or self._members != members:
             self.drop()
@@ -82,7 +82,7 @@ class Broadcast:
     def drop(self) -> None:
         """Leave the group."""
         if self._group is not None:
-            with suppress(ValueError):  # It ended with the ranks' own group.
+            with suppress(ValueError):  # It already ended with the ranks' own group.
                 dist.destroy_process_group(self._group)
         self._group = None
 
@@ -124,19 +124,19 @@ class Broadcast:
         try:
             together(*(partial(join, *numbered) for numbered in enumerate(engines)), timeout=self._limit)
         except BaseException:
-            with suppress(Exception):  # Not before it is over can the group be left, and its name be used again.
+            with suppress(Exception):  # Only after it ends can the group be left and its name be used again.
                 leading.result()
             raise
         leading.result()
 
 
 class SharedMemory:
-    """Shared memory of this machine: engines get the name of a piece of it, and copy it."""
+    """Shared memory of this machine: an engine gets the name of a shared tensor and copies it."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._ranks = max(recipe.engine.gpus, 1)  # of each engine
         self._limit = limits(recipe, None).bucket
-        # By name: with a file descriptor, torch's default, the server can't get at it and ends.
+        # Share by name: with file descriptors, torch's default, the server can't open the tensor and ends.
         torch.multiprocessing.set_sharing_strategy("file_system")
 
     def prepare(self, engines: Sequence[EngineClient]) -> None:
@@ -163,9 +163,9 @@ TRANSPORTS: dict[str, Callable[[Recipe], Transport]] = {"broadcast": Broadcast, 
 
 
 def together(*calls: Callable[[], Any], timeout: float) -> list[Any]:
-    """Make calls at once, each in a thread, and return their results in order.
+    """Make calls in parallel, each in a thread, and return their results in order.
 
-    The first failure is raised at once: the other calls may wait for the one that failed, and are left alone.
+    The first failure is raised at once. The other calls, which may wait for the failed one, are left running.
 
     Raises:
         TimeoutError: not all came back within `timeout` seconds.

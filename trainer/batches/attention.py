@@ -18,7 +18,7 @@ from trainer.batches import blockwise
 from trainer.batches.packing import PackedRow
 
 NAME = "rl_post_packed"
-"""What transformers knows this attention function by."""
+"""The name of this attention function in transformers."""
 
 Visible = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(batch, head, query, key) indices → whether the query sees the key, as FlexAttention wants it."""
@@ -40,7 +40,7 @@ class Tree:
     _masks: dict[int | None, BlockMask] = field(default_factory=dict)
 
     def visible(self, window: int | None) -> Visible:
-        """Who sees whom: a token its prompt and its own response up to itself, at most `window` positions back."""
+        """Which token sees which: its prompt and its own response up to itself, at most `window` positions back."""
 
         def mask(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             same_group = self.groups[query] == self.groups[key]
@@ -64,7 +64,7 @@ Packing = blockwise.BlockBatches | Tree
 
 
 def packing_of(row: PackedRow, device: str) -> Packing:
-    """What the device's way of attention needs to know of a row."""
+    """What attention on this device needs to know of a row."""
     if torch.device(device).type == "cpu":
         return blockwise.batch_blocks(row.blocks)
     groups, branches, positions = (

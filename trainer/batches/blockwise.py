@@ -1,7 +1,7 @@
 """Attention over packed rows on a CPU: blocks of similar shapes are computed together, padded to the largest of them.
 
-Pieces of the row are put together by split and cat alone, whose backward passes only slice and add: gathering by index
-would be as short, but PyTorch's backward of it costs a CPU more than the attention itself.
+Pieces of the row are joined by split and cat alone, because their backward passes only slice and add. Gathering by
+index would be as short, but on a CPU its backward pass costs more than the attention itself.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from trainer.batches.packing import Block
 
 PAIRS_PER_CALL = 2048
-"""Query-key pairs of a head that take about as long as one call more: what padding may cost to save the call."""
+"""Query-key pairs of a head that take about as long as one more call: padding may cost this much to save a call."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class BlockBatch:
     offsets: Tensor
 
     def mask(self, window: int | None) -> Tensor:
-        """[S or 1, 1, Q, K] bool: who sees whom; padding too sees something, so that it is not NaN."""
+        """[S or 1, 1, Q, K] bool: True where a query sees a key. Padding sees a key too, so that it is not NaN."""
         queries = (self.offsets[:, None] + torch.arange(self.queries)).clamp(max=self.keys - 1)
         distance = (queries[:, :, None] - torch.arange(self.keys))[:, None]
         return distance >= 0 if window is None else (distance >= 0) & (distance < window)
@@ -92,8 +92,8 @@ def attend(
 ) -> Tensor:
     """Attention of each token over what it sees.
 
-    What a batch puts together is not kept for the backward pass, which does so again: a prompt's keys are in there as
-    many times as it has responses.
+    The joined tensors of a batch are not kept for the backward pass, which joins them again: they repeat a prompt's
+    keys for each of its responses.
 
     Args:
         row: the row's blocks.

@@ -82,8 +82,8 @@ def rank_shares(sequences: Sequence[PromptResponse], ranks: int) -> list[list[in
 def micro_batches(sequences: Sequence[PromptResponse], token_budget: int) -> list[list[int]]:
     """Indices of the sequences of each micro-batch, whose row has at most `token_budget` tokens.
 
-    A group is split only if it is over budget by itself, and its prompt then repeated; a sequence that is over budget
-    is alone. The largest parts are placed first, each where there is room (first fit decreasing).
+    A group is split only if it alone is over budget; its prompt is then repeated. A sequence that is over budget is
+    alone. The largest parts are placed first, each where there is room (first fit decreasing).
     """
     parts = [
         part for group in by_prompt(sequences) for part in _parts(sequences, group, token_budget)

@@ -10,13 +10,13 @@ from trainer.batches.collation import Tokens, collate, micro_batches, rank_share
 from trainer.batches.packing import PromptResponse
 
 NOTHING: list[PromptResponse] = [([0], [0])]
-"""What a rank with less work computes, so that all ranks meet as often."""
+"""What a rank with less work computes, so that all ranks make equally many passes."""
 
 
 def own_micro_batches(sequences: Sequence[PromptResponse], rows: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Which of the sequences' `rows` are in each of this rank's micro-batches.
+    """Return the rows of each of this rank's micro-batches, out of `rows`.
 
-    Every rank gets as many, at least one, since all must take part in each pass; some may be empty.
+    Every rank gets equally many, at least one, because all must take part in each pass. Some may be empty.
     """
     chosen = [sequences[row] for row in rows]
     plans = [
@@ -28,7 +28,7 @@ def own_micro_batches(sequences: Sequence[PromptResponse], rows: Sequence[int], 
 
 
 def collate_rows(sequences: Sequence[PromptResponse], rows: Sequence[int], device: str) -> Tokens:
-    """The rows of a micro-batch; an empty one gets a sequence that nobody trains on."""
+    """The rows of a micro-batch; an empty one gets a sequence that is not trained on."""
     return collate([sequences[row] for row in rows] or NOTHING, device)
 
 

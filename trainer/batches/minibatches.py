@@ -7,8 +7,8 @@ from collections.abc import Sequence
 def minibatches(groups: Sequence[str], *, epochs: int, count: int, seed: int, version: int) -> list[list[int]]:
     """Indices of the samples of each optimizer step, in order: `count` minibatches an epoch, for all epochs.
 
-    Each epoch deals the groups out anew; a group stays whole, because a part of it would have a biased baseline. Seed
-    and version decide the order, so that an update that is made again is the same.
+    Each epoch shuffles the groups again. A group stays whole, because a part of it would have a biased baseline. Seed
+    and version decide the order, so a repeated update is the same.
 
     Args:
         groups: each sample's group.

@@ -1,4 +1,4 @@
-"""How sequences lie in one row without padding, with the tokens of a prompt that several of them share only once.
+"""How sequences lie in one row without padding. A prompt that several sequences share is there only once.
 
 A row is made of groups: a prompt, then the responses to it one after the other. A token sees its own prompt and its own
 response up to itself: attention is a tree with the prompt as its trunk. A response goes on at the position after the
@@ -15,7 +15,7 @@ PromptResponse = tuple[list[int], list[int]]
 
 @dataclass(frozen=True)
 class Block:
-    """Neighbouring tokens of a row that see what they see together: all of `prompt`, and causally each other.
+    """Neighbouring tokens of a row that see the same: all of `prompt`, and each other causally.
 
     Attributes:
         prompt: columns of the prompt; empty where the block itself is a prompt.

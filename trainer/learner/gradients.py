@@ -20,7 +20,7 @@ from trainer.model.policy import Policy
 
 @dataclass(frozen=True)
 class Experience:
-    """What is known of the N samples of a step before its first optimizer step, and does not change any more.
+    """What is known of a step's N samples before its first optimizer step. It does not change afterwards.
 
     Attributes:
         sequences: prompts and responses.
@@ -36,11 +36,11 @@ class Experience:
 
 
 def accumulate(objectives: Iterable[Objective], device: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Add the gradient of the optimizer batch's loss to the `.grad` of what it depends on.
+    """Add the gradient of the optimizer batch's loss to the `.grad` of the weights.
 
     Args:
-        objectives: of this rank's micro-batches, computed one at a time; at least one, and as many on each rank.
-        device: that the ranks talk on.
+        objectives: of this rank's micro-batches, computed one at a time; at least one, and equally many on each rank.
+        device: the ranks communicate on it.
 
     Returns:
         The means and the maxima over the whole optimizer batch.
@@ -48,7 +48,7 @@ def accumulate(objectives: Iterable[Objective], device: str) -> tuple[dict[str, 
     means: list[dict[str, Tensor]] = []
     maxima: list[dict[str, Tensor]] = []
     for objective in objectives:
-        # FSDP averages gradients over the ranks, where the loss asks for their sum.
+        # FSDP averages gradients over the ranks, but the loss needs their sum.
         (objective.loss * distributed.world_size()).backward()
         means.append(objective.means)
         maxima.append(objective.maxima)

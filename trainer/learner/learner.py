@@ -37,8 +37,8 @@ class Learner:
 
     Args:
         recipe: decides what is computed.
-        policy_dir: Hugging Face folder of the weights that the run starts from: the first policy, the reference for
-            ever, and the backbone that the critic starts with.
+        policy_dir: Hugging Face folder of the weights that the run starts from: the first policy, the fixed reference,
+            and the critic's first backbone.
         teacher_dir: Hugging Face folder of the teacher, with advantage `distillation`.
         device: `cpu` or `cuda`.
 
@@ -84,8 +84,9 @@ class Learner:
             samples: complete groups. Samples without a reward are left out.
 
         Returns:
-            Metrics by name: means over trained tokens, unless the name says otherwise. Those of several optimizer steps
-            are averaged, maxima are the largest, and `skipped` and `without_signal` are how many were not taken.
+            Metrics by name: means over trained tokens, unless the name says otherwise. Over several optimizer steps,
+            metrics are averaged; of maxima the largest counts. `skipped` and `without_signal` count steps that were not
+            taken.
 
         Raises:
             ValueError: if there are no samples.
@@ -117,21 +118,21 @@ class Learner:
         return [*self._past.versions(), self.version]
 
     def at(self, version: int) -> AbstractContextManager[None]:
-        """Have the weights be those of a version that is held, for a block that only saves or exports them."""
+        """Within the block the weights are those of a held version. The block may only save or export them."""
         return nullcontext() if version == self.version else self._past.brought_back(version)
 
     def save_weights(self, path: Path) -> None:
-        """Write the weights as a Hugging Face folder with tokenizer, config and generation config, at once."""
+        """Write the weights as a Hugging Face folder with tokenizer, config and generation config, atomically."""
         policy.save(self._policy, self._start, path, self._recipe.learner.lora)
 
     def export(self) -> Export:
-        """Return the weights that `save_weights` writes, to be sent from memory, as long as no update follows."""
+        """Return the weights that `save_weights` writes, to be sent from memory before the next update."""
         return Export(self._policy, self._recipe.learner.lora)
 
     def save_checkpoint(self, path: Path, run: str) -> None:
-        """Write what is trained, the optimizers' states and the version, at once.
+        """Write the trained weights, the optimizers' states and the version, atomically.
 
-        Rates, random draws and the place in the data are functions of the version and of what `run` stands for.
+        Rates, random draws and the position in the data depend only on the version and on what `run` stands for.
         """
         checkpoint.save(path, self._state(), self.version, run)
 
@@ -145,7 +146,7 @@ class Learner:
         self.version = checkpoint.load(path, self._state(), run)
 
     def _look_at(self, samples: Sequence[Sample]) -> Experience:
-        """Evaluate the samples with whatever the algorithm asks for, and estimate advantages."""
+        """Evaluate the samples with the models that the algorithm needs, and estimate advantages."""
         sequences = [(sample.prompt_ids, sample.response_ids) for sample in samples]
         number = {group: index for index, group in enumerate(dict.fromkeys(sample.group for sample in samples))}
         behaviour = pad([sample.behaviour_logprobs for sample in samples], torch.float32)
@@ -186,7 +187,7 @@ class Learner:
         return metrics
 
     def _has_signal(self, experience: Experience, rows: Sequence[int]) -> bool:
-        """Tell whether some rows have a trained token that the policy's loss pushes anywhere."""
+        """Tell whether the policy's loss can have a gradient on a trained token of some rows."""
         mask, advantages = experience.estimate.mask[rows], experience.estimate.advantages[rows]
         return bool(mask.any()) and (self._algorithm.kl_in_loss or bool((advantages[mask] != 0).any()))
 

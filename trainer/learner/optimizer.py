@@ -1,4 +1,4 @@
-"""One module's optimizer: AdamW with clipping, a schedule, and a limit of steps that can't be taken."""
+"""One module's optimizer: AdamW with clipping, a schedule, and a limit of skipped steps."""
 
 import math
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from configs.errors import UserError
 
 
 class TrainingDiverged(UserError):
-    """No optimizer step could be taken for too long."""
+    """Too many optimizer steps in a row were skipped."""
 
 
 class Optimizer:
-    """AdamW on the trainable float32 weights of a module, which is sharded already if it will be.
+    """AdamW on the trainable float32 weights of a module, after any sharding of it.
 
     Args:
         module: what is trained, e.g. the policy.
@@ -31,7 +31,7 @@ class Optimizer:
         self._steps = steps
         self._adamw = AdamW(self._weights.values(), betas=of.betas, weight_decay=of.weight_decay)
         self._skipped_in_a_row = torch.tensor(0)
-        # AdamW itself would make the same state on its first step; a checkpoint needs something to be loaded into.
+        # AdamW itself would make the same state on its first step; a checkpoint needs tensors to load into.
         for weight in self._weights.values():
             self._adamw.state[weight] = {
                 "step": torch.tensor(0.0),
@@ -43,13 +43,13 @@ class Optimizer:
         """Clip the accumulated gradient to its global norm, take a step, and clear it.
 
         If the gradient or the loss is not finite, or there is nothing to learn from, the step is not taken: weights and
-        moments stay as they are. Without that, the moments of before would move the weights.
+        moments stay as they are. Otherwise the old moments would move the weights.
 
         Args:
             version: updates done, which decides the learning rate.
             loss: of the whole optimizer batch; a NaN log-prob gives a NaN loss, but falls out of the clamp's range and
                 so may give no NaN gradient.
-            signal: whether any token has something to say: False where all that the loss depends on is 0.
+            signal: False if there is nothing to learn from: the loss has no gradient on any token.
 
         Returns:
             `grad_norm` before clipping, `learning_rate`, and 0 or 1 for `skipped` (not finite) and `without_signal`.
@@ -117,8 +117,8 @@ SHAPES: dict[str, Callable[[float], float]] = {
 def share(version: int, *, schedule: str, warmup_steps: int, steps: int, final_share: float) -> float:
     """Share of the learning rate, 0 to 1, at the update that makes version + 1 out of `version`.
 
-    It rises in a straight line to 1, at the last of the warm-up steps; the update after that has 1 too, and from there
-    it falls to `final_share`, which the update after the last one would have. Updates beyond `steps` keep it.
+    It rises in a straight line to 1 at the last warm-up step. The next update has 1 too. From there it falls, and the
+    update after the last one would have `final_share`. Updates beyond `steps` keep that.
 
     Args:
         version: updates done, from 0.

@@ -26,7 +26,7 @@ def fit(
     settings: ColdStart,
     seed: int,
 ) -> dict[str, float]:
-    """Train the policy to imitate demonstrations, and save it as a Hugging Face folder, at once.
+    """Train the policy to imitate demonstrations, and save it as a Hugging Face folder, atomically.
 
     The loss is the cross-entropy of response tokens, averaged over a batch's response tokens; prompts are not trained.
     AdamW without weight decay; the learning rate warms up over the first twentieth of the steps and falls to 0 along a

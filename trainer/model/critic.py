@@ -1,4 +1,4 @@
-"""The critic of PPO: what reward is still to come, estimated before each response token."""
+"""The critic of PPO: it estimates, before each response token, the reward still to come."""
 
 from typing import cast
 

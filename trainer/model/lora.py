@@ -42,7 +42,7 @@ def switched_off(model: nn.Module) -> Iterator[None]:
     try:
         for layer in layers:
             layer.enable_adapters(False)
-            # peft freezes the adapters with that, which FSDP would never notice again if it is its first pass.
+            # peft freezes the adapters here too. In FSDP's first pass, FSDP would take them for frozen for ever.
             for weight in (*layer.lora_A.parameters(), *layer.lora_B.parameters()):
                 weight.requires_grad_(True)
         yield
@@ -77,7 +77,7 @@ def merged(state: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
 
 
 def _present(model: PreTrainedModel, targets: tuple[str, ...]) -> list[str]:
-    """The targets, each of which is a linear layer of the model."""
+    """Return the targets, if each is a linear layer of the model."""
     outside = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
     modules = {
         target: [module for name, module in model.named_modules() if f".{name}".endswith(f".{target}")]

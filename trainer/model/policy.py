@@ -21,7 +21,7 @@ from trainer.model.scoring import score, score_in_chunks
 Dtype = Literal["float32", "bfloat16"]
 
 TOLERANCE = 1e-3
-"""Of log-probs that the packed forward pass may differ by from the model's own, in float32 on any device."""
+"""Largest difference of log-probs between the packed and the model's own forward pass, in float32 on any device."""
 
 
 class Policy(nn.Module):
@@ -31,8 +31,8 @@ class Policy(nn.Module):
         model: causal LM in evaluation mode: dropout would make the policy differ from the engine's. From here on it
             understands packed rows only.
         temperature: logits are divided by it, as the engine does when it samples.
-        dtype: number format of matrix products; log-probs are float32 in any case, unless `model` is in float64: with
-            `float32` it is left as it is.
+        dtype: number format of matrix products. Log-probs are always float32, except for a `model` in float64, which
+            `float32` leaves as it is.
     """
 
     def __init__(self, model: PreTrainedModel, temperature: float, dtype: Dtype) -> None:
@@ -83,10 +83,10 @@ def load(folder: Path, *, temperature: float, dtype: Dtype, device: str = "cpu")
 
 
 def save(policy: Policy, tokenizer_from: Path, folder: Path, adapters: Lora | None = None) -> None:
-    """Write weights (float32 safetensors), config, generation config and tokenizer to `folder`, at once.
+    """Write weights (float32 safetensors), config, generation config and tokenizer to `folder`, atomically.
 
-    Adapters, if the policy has some, are merged into what is written. All ranks must call it; rank 0 writes, and all
-    return when the folder is there.
+    Adapters are merged into the written weights. All ranks must call it: rank 0 writes, and all return when the folder
+    is there.
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_model_state_dict(policy.model, options=options)
@@ -107,7 +107,7 @@ def save(policy: Policy, tokenizer_from: Path, folder: Path, adapters: Lora | No
 def _check_architecture(model: PreTrainedModel) -> None:
     """Compare the packed forward pass with the model's own, on three short sequences.
 
-    The layers' types are looked at too: short sequences don't show what a layer does to long ones.
+    The layers' types are checked too: short sequences don't show what a layer does to long ones.
     """
     name = type(model).__name__
     strange = set(getattr(model.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}

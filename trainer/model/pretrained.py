@@ -1,6 +1,6 @@
 """From the recipe's `model` to a local Hugging Face folder.
 
-PyTorch and transformers are imported where a model is built: one that was built before is found at once.
+PyTorch and transformers are imported only to build a model: one that was built before is found fast.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _WEIGHTS = "*.safetensors"
 
 
 class ModelNotAvailable(UserError):
-    """The recipe's model can't be had on this machine."""
+    """The recipe's model is not available on this machine."""
 
 
 def materialise(model: Model, cache_dir: Path, weights: bool = True) -> Path:
@@ -75,7 +75,7 @@ def _smollm2(cache_dir: Path) -> Path:
     gguf = next(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    # transformers refuses to save a model that was quantised once; a fresh one with its weights knows nothing of that.
+    # transformers refuses to save a model that was quantised once, so a fresh model takes its weights.
     config = {key: value for key, value in quantised.config.to_dict().items() if key != "quantization_config"}
     plain = LlamaForCausalLM(LlamaConfig.from_dict(config)).float()
     plain.load_state_dict(quantised.state_dict())

@@ -7,8 +7,8 @@ from torch.utils.checkpoint import checkpoint
 CHUNK_BYTES = {"cpu": 32 * 2**20, "cuda": 512 * 2**20}
 """Size of the float32 logits that exist at once, by type of device; scoring them takes a few times as much.
 
-Larger chunks gain a CPU nothing. On a GPU each one reads the output layer's weight and adds to its gradient, which
-chunks of some thousand tokens make up for.
+Larger chunks gain nothing on a CPU. On a GPU each chunk reads the output layer's weight and adds to its gradient; with
+some thousand tokens a chunk, that costs little.
 """
 
 

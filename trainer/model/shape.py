@@ -1,4 +1,4 @@
-"""How large a model is, without its weights, and without PyTorch where that is known."""
+"""How large a model is, without its weights, and for known models without PyTorch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def model_shape(path: str) -> ModelShape:
 
 
 def parameters_of(path: str) -> int | None:
-    """Return the parameters of a model that is known, or whose weights lie in a folder; None of any other."""
+    """Return how many parameters a known model, or one whose weights lie in a folder, has; None for any other."""
     if path in KNOWN:
         return KNOWN[path].parameters
     files = sorted(Path(path).glob("*.safetensors")) if path else []
@@ -113,7 +113,7 @@ def untrainable(path: str, method: str) -> str:
 
 
 def _values_in(file: Path) -> int:
-    """Return the numbers that a file of weights holds, by its header."""
+    """Return how many numbers a file of weights holds, by its header."""
     total = 0
     with safe_open(file, framework="numpy") as tensors:
         for name in tensors.keys():  # noqa: SIM118 - it is no mapping

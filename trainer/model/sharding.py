@@ -1,4 +1,4 @@
-"""A model's decoder layers: what is sharded as one piece, and computed again as one piece."""
+"""Sharding and gradient checkpointing of a model, one decoder layer at a time."""
 
 from functools import partial
 
@@ -22,15 +22,15 @@ def decoder_layers(module: nn.Module) -> list[nn.Module]:
 def recompute(module: nn.Module) -> None:
     """Gradient checkpointing: keep a layer's input only, and compute the layer again in the backward pass.
 
-    transformers' own way works in training mode only, which would turn dropout on. To be called before `shard`, which
-    gathers a layer's weights before both times.
+    transformers' own way works in training mode only, which would turn dropout on. Call this before `shard`, which then
+    gathers a layer's weights before both passes.
     """
     for layer in decoder_layers(module):
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
 
 
 def shard(module: nn.Module, device: str, replicas: int = 1) -> None:
-    """Shard weights and gradients over the ranks (FSDP2), if there are several. `module` is what is called.
+    """Shard weights and gradients over the ranks (FSDP2), if there are several. The forward pass must call `module`.
 
     Args:
         module: its weights are sharded in place.

@@ -8,7 +8,7 @@ from configs.errors import UserError
 
 
 def check_same_tokenizer(student_dir: Path, teacher_dir: Path) -> None:
-    """Refuse a teacher to which the student's token ids mean something else.
+    """Refuse a teacher for which the student's token ids mean other tokens.
 
     The size of the output layer tells nothing: models of one family pad it differently.
 

@@ -1,1 +1,1 @@
-"""What of the learner outlives an update: checkpoints, older versions, and weights on their way out."""
+"""The learner's state beyond an update: checkpoints, older weights versions, and exported weights."""

@@ -20,15 +20,15 @@ class IncompleteCheckpoint(RuntimeError):
 
 
 def save(folder: Path, state: dict[str, Tensor], version: int, run: str) -> None:
-    """Write tensors, by name, to a temporary name, then rename it. All ranks must call it, each with its shards.
+    """Write named tensors to a temporary folder, then rename it. All ranks must call it, each with its shards.
 
-    A manifest with every file's size is written last, so that a file that got lost or cut later is noticed.
+    A manifest with every file's size is written last, so that a file that is later lost or cut is noticed.
 
     Args:
         folder: Where to.
         state: The tensors.
         version: The weights version.
-        run: What `load` has to be given: it stands for recipe and data.
+        run: The hash of recipe and data, which `load` must be given too.
 
     Raises:
         UserError: if the disk is full or can't be written; no part of the checkpoint is left.
@@ -58,7 +58,7 @@ def _write(folder: Path, state: dict[str, Tensor]) -> None:
             return
         except CheckpointException as failed:
             cause, _ = next(iter(failed.failures.values()))
-    raise cause  # itself, for its wrapping is no Exception: who waits for the rank would take it for dead
+    raise cause  # not the wrapping, which is no Exception: the caller would take the rank for dead
 
 
 def load(folder: Path, state: dict[str, Tensor], run: str) -> int:

@@ -41,7 +41,7 @@ class Export:
     adapters: Lora | None
 
     def tensors(self) -> Iterator[Named]:
-        """Yield the full tensors, detached. All ranks must call it and go on to the end.
+        """Yield the full tensors, detached. All ranks must call it and iterate to the end.
 
         With adapters they are on the CPU, where `policy.save` merges too: the same sums give the same bits.
         """
@@ -111,7 +111,7 @@ def _gathered(tensor: Tensor) -> Tensor:
 def _layer(name: str) -> str:
     """The layer that a weight belongs to, such as `model.layers.3.`; empty outside the layers.
 
-    What converts weights to their stored form may need a whole layer.
+    The conversion of weights to their stored form may need a whole layer.
     """
     found = _LAYER.match(name)
     return found[0] if found else ""

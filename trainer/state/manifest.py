@@ -1,4 +1,4 @@
-"""What a checkpoint folder has to hold. Nothing here imports PyTorch, so that a command can look at once."""
+"""What a checkpoint folder has to hold. Nothing here imports PyTorch, so that a command can check it fast."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ MANIFEST = "manifest.json"
 
 
 def write_manifest(folder: Path, version: int, run: str) -> None:
-    """Write down the weights version, what stands for recipe and data, and the size of every file in the folder."""
+    """Write the weights version, the hash of recipe and data, and the size of every file in the folder."""
     sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
     (folder / MANIFEST).write_text(json.dumps({"version": version, "run": run, "sizes": sizes}))
 
@@ -18,7 +18,7 @@ def version_of(folder: Path) -> int:
 
 
 def damaged_checkpoint(folder: Path, run: str) -> str | None:
-    """Return what is wrong with a checkpoint, or None: whether it is the run's, and its files have their sizes."""
+    """Return what is wrong with a checkpoint, or None. It must be the run's, and its files must have their sizes."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         sizes, of = manifest["sizes"], manifest["run"]

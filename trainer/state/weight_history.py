@@ -1,4 +1,4 @@
-"""Weights of some versions ago: copies on the host of what one rank has of them."""
+"""Older weights versions: copies on the host of one rank's shards."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ class WeightHistory:
     """The last versions of some weights.
 
     Args:
-        weights: the live ones, sharded already if they will be.
+        weights: the live weights, after any sharding.
         count: versions that are kept.
     """
 
@@ -26,7 +26,7 @@ class WeightHistory:
         return sorted(self._copies)
 
     def keep(self, version: int) -> None:
-        """Copy the weights, which are those of a version and about to change, and forget what is too old now."""
+        """Copy the weights of a version before they change, and drop copies that are too old."""
         recent = range(version + 1 - self._count, version)
         self._copies = {old: copies for old, copies in self._copies.items() if old in recent}
         if self._count:
@@ -36,8 +36,8 @@ class WeightHistory:
     def brought_back(self, version: int) -> Iterator[None]:
         """Within the block the weights are those of a version that is kept.
 
-        They change places with its copy, tensor by tensor: there is no memory for both. All ranks have to do it before
-        they gather.
+        They are swapped with its copy, tensor by tensor: there is no memory for both. All ranks must do it before they
+        gather.
         """
         self._exchange(version)
         try:
