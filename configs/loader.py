@@ -97,15 +97,23 @@ def dump_yaml(recipe: Recipe) -> str:
 class _Loader(yaml.SafeLoader):
     """YAML's safe loader, but for a key that is said twice: the last one would win, silently."""
 
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Look at the keys before what `<<` brings is laid under them."""
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Look at the keys as they are written: what `<<` brings comes later, and may be said again."""
+        node = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
         for key, _ in node.value:
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.YAMLError(f"the key in line {line} is no plain text")
             if key.value in lines:
                 raise yaml.YAMLError(f"{key.value} is said twice, in line {lines[key.value]} and in line {line}")
             lines[key.value] = line
+        return node
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Leave each key once, with the mapping's own value: whoever merges this mapping would get the other one."""
         super().flatten_mapping(node)
+        node.value = list({key.value: (key, value) for key, value in node.value}.values())
 
 
 def _load(text: str) -> Any:

@@ -225,11 +225,11 @@ class Recipe(Section):
                 "weight_sync.via broadcast needs a process group of learner and engines, in which NCCL and RCCL allow "
                 "one rank a GPU, but engine.placement colocated has them share GPUs: set weight_sync.via to tensors"
             )
-        for name, descent in {"optimizer": self.optimizer, "critic": self.critic}.items():
-            if descent.schedule != "constant" and descent.warmup_steps >= self.steps:
+        for name, optimizer in {"optimizer": self.optimizer, "critic": self.critic}.items():
+            if optimizer.schedule != "constant" and optimizer.warmup_steps >= self.steps:
                 raise ValueError(
-                    f"{name}.warmup_steps ({descent.warmup_steps}) leaves no step of {self.steps} for "
-                    f"schedule {descent.schedule}"
+                    f"{name}.warmup_steps ({optimizer.warmup_steps}) leaves no step of {self.steps} for "
+                    f"schedule {optimizer.schedule}"
                 )
         if self.critic != Optimizer() and not algorithm.needs_values:
             raise ValueError(f"critic has no effect with advantage {algorithm.advantage}: leave it out, or set gae")

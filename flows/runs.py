@@ -82,7 +82,7 @@ def state(run: Run) -> str:
         here = lives_here(owner)
         # For a driver on another machine the clock is good enough for a list. Taking the lock does not rely on it.
         with suppress(FileNotFoundError):  # The lock was just released.
-            if here or (here is None and time.time() - (run.lock).stat().st_mtime < run.recipe.timeouts.silence):
+            if here or (here is None and time.time() - run.lock.stat().st_mtime < run.recipe.timeouts.silence):
                 return "running"
     if max(committed_steps(run), default=-1) >= run.recipe.steps:
         return "finished"

@@ -18,7 +18,7 @@ from fsspec.callbacks import TqdmCallback
 
 from configs.addresses import without_user
 from configs.errors import UserError
-from tasks.run.directory import CHANGING, CHECKPOINTS, WEIGHTS, Run, runs_in
+from tasks.run.directory import CHANGING, CHECKPOINTS, STEPS, WEIGHTS, Run, runs_in
 from tasks.run.ledger import Receipt, best_version, committed_steps, open_run, policy_folder, read_commit
 from tasks.run.stores import open_store
 from trainer.files import sha256, written_at_once
@@ -144,18 +144,15 @@ def _write_index(store: Any, root: str, index: Index) -> None:
 def _files(run: Run, before: Index, done: int) -> dict[str, Path]:
     """Return what belongs to the copy as of step `done`, by name: the steps of the copy before it, and what is new."""
     names = [name for name in CHANGING if (run.root / name).exists()]
-    names += [name for name in before.files if name.startswith("steps/")]
+    names += [name for name in before.files if name.startswith(f"{STEPS}/")]
+    new: list[Path] = []
     for step in range(before.step + 1, done + 1):
-        names += [f"steps/{step:06d}/{name}" for name in [*read_commit(run, step)["files"], "commit.json"]]
+        new += [*(run.step_file(step, name) for name in read_commit(run, step)["files"]), run.commit(step)]
     best, weights = best_version(run), [version for version in run.weights_versions() if version <= done]
-    kept = {
-        WEIGHTS: [version for version in weights if version in (0, best) or run.recipe.checkpoints(version)],
-        CHECKPOINTS: [version for version in run.checkpoints() if version <= done],
-    }
-    for kind, versions in kept.items():
-        for folder in (run.root / kind / f"{version:06d}" for version in versions):
-            names += [str(path.relative_to(run.root)) for path in sorted(folder.iterdir())]
-    return {name: run.root / name for name in names}
+    kept = [run.weights(version) for version in weights if version in (0, best) or run.recipe.checkpoints(version)]
+    kept += [run.checkpoint(version) for version in run.checkpoints() if version <= done]
+    new += [path for folder in kept for path in sorted(folder.iterdir())]
+    return {name: run.root / name for name in names} | {str(path.relative_to(run.root)): path for path in new}
 
 
 def _policy(run: Run) -> str | None:

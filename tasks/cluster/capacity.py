@@ -61,10 +61,15 @@ def capacity(recipe: Recipe, nodes: Sequence[Node], gpu: Gpu | None, shape: Mode
         UserError: there is no place for an engine or a rank; says what is needed and what there is.
     """
     layout = place(recipe, nodes)
-    on_gpus = shape if gpu else None
-    engine = engine_demand(recipe, on_gpus, gpu.memory) if gpu and on_gpus and recipe.engine.gpus else None
-    learner = learner_demand(recipe, on_gpus) if on_gpus and recipe.learner.gpus else None
-    shared = shared_demand(recipe, on_gpus, gpu.memory) if gpu and on_gpus and recipe.engine.colocated else {}
+    engine = learner = cached = None
+    shared: dict[str, Demand] = {}
+    if gpu and shape:
+        if recipe.engine.gpus:
+            engine, cached = engine_demand(recipe, shape, gpu.memory), cached_tokens(recipe, shape, gpu.memory)
+        if recipe.learner.gpus:
+            learner = learner_demand(recipe, shape)
+        if recipe.engine.colocated:
+            shared = shared_demand(recipe, shape, gpu.memory)
     hosts = _hosts(recipe, layout, shape) if shape else {}
     problems = [
         *([untrainable(recipe.model.path, shape.quantisation)] if shape and shape.quantisation else []),
@@ -79,7 +84,7 @@ def capacity(recipe: Recipe, nodes: Sequence[Node], gpu: Gpu | None, shape: Mode
         learner=learner,
         shared=shared,
         hosts=hosts,
-        cached_tokens=cached_tokens(recipe, on_gpus, gpu.memory) if gpu and on_gpus and recipe.engine.gpus else None,
+        cached_tokens=cached,
         problems=problems,
     )
 

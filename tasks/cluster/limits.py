@@ -10,6 +10,7 @@ from math import ceil
 
 from configs.reward import Http, Reward
 from configs.schema import Recipe
+from tasks.cluster.memory import FP32
 from tasks.run.directory import Run
 from trainer.files import read_json
 from trainer.model.shape import parameters_of
@@ -23,7 +24,6 @@ UPDATE = 30.0  # Seconds of an update beside the arithmetic and the disk.
 DECODE_STEP = 0.25  # Seconds that an engine takes for a token of all its samples, beside the arithmetic.
 ROWS = 50.0  # Rows a second that are read, compared, checked and tokenised.
 
-FP32 = 4  # Bytes
 UNKNOWN_PARAMETERS = 1e12  # Of a model of the hub before it is here.
 UNKNOWN_ROWS, UNKNOWN_QUESTIONS = 1_000_000, 10_000  # Of a source that is taken whole, before it was read.
 LEAST_SAMPLES = 8  # Of a request: more requests would only take more time.
@@ -73,7 +73,8 @@ def limits(recipe: Recipe, parameters: float | None, eval_rows: int | None = Non
         parameters: Of the model; None where that is not known.
         eval_rows: Evaluation questions, where the recipe takes all of a source.
     """
-    weights = FP32 * (parameters or UNKNOWN_PARAMETERS)
+    parameters = parameters or UNKNOWN_PARAMETERS
+    weights = FP32 * parameters
     rollout, timeouts = recipe.rollout, recipe.timeouts
     engine_flops = recipe.engine.gpus * GPU_FLOPS or CPU_FLOPS
     learner_flops = recipe.learner.ranks * (recipe.learner.gpus * GPU_FLOPS or CPU_FLOPS)
@@ -84,7 +85,7 @@ def limits(recipe: Recipe, parameters: float | None, eval_rows: int | None = Non
 
     def forward(count: float) -> float:
         """Operations for the tokens of so many samples: two a parameter and token."""
-        return count * recipe.model.context_length * 2 * weights / FP32
+        return count * recipe.model.context_length * 2 * parameters
 
     def generation(count: float, groups: int) -> float:
         """Seconds until one engine has made so many responses, as many groups at once as it takes."""

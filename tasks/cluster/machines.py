@@ -35,20 +35,22 @@ def _gib(amount: float) -> int:
 
 # Memory as `nvidia-smi` and `amd-smi` report it; peaks of the makers' data sheets of SXM and OAM modules, without
 # sparsity; labels from ray.util.accelerators. docs/hardware.md has the sources.
-_GPUS = (
-    Gpu("H100", "nvidia", _gib(79.6), 989.4e12, "H100"),
-    Gpu("H200", "nvidia", _gib(140.4), 989.4e12, "H200"),
-    Gpu("B200", "nvidia", _gib(179.1), 2250e12, "B200"),
-    Gpu("MI300X", "amd", _gib(192), 1307.4e12, "AMD-Instinct-MI300X-OAM"),
-    Gpu("MI325X", "amd", _gib(256), 1307.4e12, "AMD-Instinct-MI325X-OAM"),
-    Gpu("MI355X", "amd", _gib(288), 2516.6e12, "AMD-Instinct-MI355X-OAM"),
-)
-GPUS: Mapping[str, Gpu] = {gpu.name: gpu for gpu in _GPUS}
+GPUS: Mapping[str, Gpu] = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("H100", "nvidia", _gib(79.6), 989.4e12, "H100"),
+        Gpu("H200", "nvidia", _gib(140.4), 989.4e12, "H200"),
+        Gpu("B200", "nvidia", _gib(179.1), 2250e12, "B200"),
+        Gpu("MI300X", "amd", _gib(192), 1307.4e12, "AMD-Instinct-MI300X-OAM"),
+        Gpu("MI325X", "amd", _gib(256), 1307.4e12, "AMD-Instinct-MI325X-OAM"),
+        Gpu("MI355X", "amd", _gib(288), 2516.6e12, "AMD-Instinct-MI355X-OAM"),
+    )
+}
 
 
 def gpu_of(name: str | None) -> Gpu | None:
     """Return the kind of a GPU by the name that its driver or Ray gives it; None where it is not known here."""
-    return next((gpu for gpu in _GPUS if name and gpu.name in name), None)
+    return next((gpu for gpu in GPUS.values() if name and gpu.name in name), None)
 
 
 USUAL_MEMORY = 2048 * 2**30

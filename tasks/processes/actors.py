@@ -67,23 +67,23 @@ def actors(run: Run, specs: Mapping[str, ActorSpec], seats: Seats = NO_SEATS) ->
         specs: By actor name.
         seats: By actor name: its reserved place, if it has one.
     """
+    timeouts = run.recipe.timeouts
+    # Ray raises ValueError while the actors of a driver that was just killed still hold their names.
+    create = retry(
+        retry=retry_if_exception_type(ValueError),
+        wait=wait_fixed(1.0),
+        stop=stop_after_delay(timeouts.answer),
+        reraise=True,
+    )(_create)
     handles = []
     for name, (kind, arguments, options) in specs.items():
         seat = {"scheduling_strategy": seats[name]} if name in seats else {}
-        # Ray raises ValueError while the actors of a driver that was just killed still hold their names.
-        trying = retry(
-            retry=retry_if_exception_type(ValueError),
-            wait=wait_fixed(1.0),
-            stop=stop_after_delay(run.recipe.timeouts.answer),
-            reraise=True,
-        )
-        handles.append(trying(_create)(run.id, name, kind, arguments, options | seat))
+        handles.append(create(run.id, name, kind, arguments, options | seat))
     try:
         yield
     finally:
-        wait(
-            [handle.stop.remote().future() for handle in handles], timeout=run.recipe.timeouts.stop
-        )  # Ray's own wait hears no signal.
+        # Ray's own wait hears no signal.
+        wait([handle.stop.remote().future() for handle in handles], timeout=timeouts.stop)
         for handle in handles:
             with suppress(RayError):
                 ray.kill(handle)

@@ -21,10 +21,8 @@ from pathlib import Path
 
 from configs.schema import Recipe
 
-RECORD, RECIPE, LOCK, TRACKED, LOGS, EVENTS = (
-    *("run.json", "recipe.yaml", "lock.json", "mlflow.json"),
-    *("logs", "events.jsonl"),
-)
+RECORD, RECIPE, LOCK, TRACKED = "run.json", "recipe.yaml", "lock.json", "mlflow.json"
+LOGS, EVENTS = "logs", "events.jsonl"
 CHANGING = (RECORD, RECIPE, TRACKED, f"{LOGS}/{EVENTS}")
 """Files of a run that grow or are replaced while it goes on."""
 STEPS, WEIGHTS, CHECKPOINTS = NUMBERED = ("steps", "weights", "checkpoints")

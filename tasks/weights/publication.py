@@ -81,16 +81,13 @@ def bring_up(run: Run, version: int, engines: Sequence[Any]) -> list[Endpoint]:
     Returns:
         Where they are reached.
     """
-    if run.recipe.stores_weights(version) or not _all_report(run, version, engines):
-        _write(run, version)
-    return ask(engines, "publish", run.weights(version), version, timeout=limits_of(run).engine)
+    limits, folder = limits_of(run), run.weights(version)
+    needed = run.recipe.stores_weights(version) or not _all_report(version, engines, limits.engine)
+    if needed and not folder.exists():
+        ask(learner_ranks(run, version), "save_weights", version, policy_folder(run), timeout=limits.learner)
+    return ask(engines, "publish", folder, version, timeout=limits.engine)
 
 
-def _all_report(run: Run, version: int, engines: Sequence[Any]) -> bool:
-    reports = ask(engines, "reports", timeout=limits_of(run).engine)
+def _all_report(version: int, engines: Sequence[Any], timeout: float) -> bool:
+    reports = ask(engines, "reports", timeout=timeout)
     return all(report is not None and report[1] == version for report in reports)
-
-
-def _write(run: Run, version: int) -> None:
-    if not run.weights(version).exists():
-        ask(learner_ranks(run, version), "save_weights", version, policy_folder(run), timeout=limits_of(run).learner)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from configs.learner import Optimizer as DescentSettings
+from configs.learner import Optimizer as OptimizerSettings
 from configs.schema import Recipe
 from trainer.algorithm import objective
 from trainer.algorithm.aggregate import normaliser
@@ -213,7 +213,7 @@ class Learner:
         sharding.shard(frozen, self._device, self._recipe.learner.replicas)
         return frozen
 
-    def _to_be_trained(self, module: nn.Module, settings: DescentSettings) -> Optimizer:
+    def _to_be_trained(self, module: nn.Module, settings: OptimizerSettings) -> Optimizer:
         if self._recipe.learner.gradient_checkpointing:
             sharding.recompute(module)
         sharding.shard(module, self._device, self._recipe.learner.replicas)

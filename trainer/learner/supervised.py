@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from configs.data import ColdStart
-from configs.learner import Optimizer as DescentSettings
+from configs.learner import Optimizer as OptimizerSettings
 from trainer.algorithm.aggregate import normaliser, token_mean
 from trainer.batches.collation import collate
 from trainer.learner.optimizer import Optimizer
@@ -49,7 +49,7 @@ def fit(
     if not demonstrations:
         raise ValueError("the cold start got no demonstrations")
     trained = policy.load(policy_dir, temperature=1.0, dtype="float32")
-    descent = Optimizer(trained, _descent_settings(settings), settings.steps)
+    optimizer = Optimizer(trained, _optimizer_settings(settings), settings.steps)
     loss_value, tokens_seen = 0.0, 0
     order = _shuffled_for_ever(len(demonstrations), seed)
     for step in range(settings.steps):
@@ -59,14 +59,14 @@ def fit(
         loss = token_mean(-logprobs, tokens.response_mask, counts)
         loss.backward()
         loss_value = loss.item()
-        descent.step(step, loss_value)
+        optimizer.step(step, loss_value)
         tokens_seen += counts.tokens
     policy.save(trained, policy_dir, out_dir)
     return {"loss": loss_value, "tokens": float(tokens_seen)}
 
 
-def _descent_settings(settings: ColdStart) -> DescentSettings:
-    return DescentSettings(
+def _optimizer_settings(settings: ColdStart) -> OptimizerSettings:
+    return OptimizerSettings(
         learning_rate=settings.learning_rate,
         warmup_steps=max(1, round(WARMUP_SHARE * settings.steps)),
         schedule="cosine",

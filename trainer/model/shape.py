@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,14 +115,8 @@ def untrainable(path: str, method: str) -> str:
 
 def _values_in(file: Path) -> int:
     """Return how many numbers a file of weights holds, by its header."""
-    total = 0
     with safe_open(file, framework="numpy") as tensors:
-        for name in tensors.keys():  # noqa: SIM118 - it is no mapping
-            values = 1
-            for size in tensors.get_slice(name).get_shape():
-                values *= size
-            total += values
-    return total
+        return sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118 - no mapping
 
 
 def _cache_values_of_a_layer(config: "PreTrainedConfig") -> int:

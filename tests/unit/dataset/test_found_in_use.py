@@ -220,6 +220,25 @@ def test_u23_what_a_merge_brings_may_be_said_again(tmp_path: Path) -> None:
     assert load_recipe(str(tmp_path / "r.yaml")).rollout.shards == 2
 
 
+def test_u23_a_merge_of_what_was_merged_brings_the_latest_value(tmp_path: Path) -> None:
+    # One after the other, 1 in the first and 2 in the second: PyYAML alone gives the third the value 1.
+    (tmp_path / "r.yaml").write_text(
+        "rollout: &one {shards: 1}\n"
+        "scales:\n"
+        "  a: {gpus: 1, rollout: &two {<<: *one, shards: 2}}\n"
+        "  b: {gpus: 0, rollout: {<<: *two}}\n"
+    )
+
+    assert load_recipe(str(tmp_path / "r.yaml"), ["scale=b"]).rollout.shards == 2
+
+
+def test_u23_a_key_that_is_no_text_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("steps: 1\n? [1, 2]\n: 3\n")
+
+    with pytest.raises(UserError, match=r"r\.yaml: .*the key in line 2 is no plain text"):
+        load_recipe(str(tmp_path / "r.yaml"))
+
+
 def test_u23_overrides_are_looked_at_too() -> None:
     with pytest.raises(UserError, match="not valid YAML"):
         load_recipe("r1", ["data={seed: 1, seed: 2}"])

@@ -53,7 +53,7 @@ def test_every_demonstration_is_seen_before_any_is_seen_again():
 
 
 def test_the_learning_rate_warms_up_over_a_twentieth_and_falls_along_a_cosine():
-    descent = supervised._descent_settings(SETTINGS.model_copy(update={"steps": 100}))
+    descent = supervised._optimizer_settings(SETTINGS.model_copy(update={"steps": 100}))
 
     assert (descent.warmup_steps, descent.schedule, descent.final_share) == (5, "cosine", 0.0)
 
