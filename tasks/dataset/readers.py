@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from tasks.reward.answers import up_to_closing_brace
+from tasks.reward.answers import boxed_answer
 
 TableRow = Mapping[str, Any]
 """A row by the reader's names for its columns; what the row has not is None."""
@@ -59,8 +59,11 @@ def gsm8k(row: TableRow) -> Parsed:
 
 
 def math(row: TableRow) -> Parsed:
-    r"""The gold is the content of the last `\boxed{…}` (or `\fbox{…}`, or `\boxed 7`) of the solution."""
-    gold = last_boxed(_text(row, "solution", "no answer"))
+    r"""The gold is the content of the last `\boxed{…}` (or `\fbox{…}`, or `\boxed 7`) of the solution.
+
+    Boxes side by side, `$x=\boxed{-2}$ and $x=\boxed{1}$`, are one gold: `-2, 1`.
+    """
+    gold = boxed_answer(_text(row, "solution", "no answer"))
     if not gold:
         raise Refused("no boxed answer")
     return Parsed(_prompt(row, "problem"), gold)
@@ -109,19 +112,6 @@ def humaneval(row: TableRow) -> Parsed:
     # Code is kept with the indentation that it begins with.
     prompt, body = _need(row, "prompt", str, "code"), _need(row, "canonical_solution", str, "code")
     return Parsed(prompt, body, {"test": row["test"], "entry_point": row["entry_point"]})
-
-
-def last_boxed(solution: str) -> str | None:
-    r"""Return the content of the last box of a solution in LaTeX; None where there is none that is closed."""
-    start = max(solution.rfind(r"\boxed"), solution.rfind(r"\fbox"))
-    if start < 0:
-        return None
-    rest = solution[start:].partition("box")[2].removeprefix("ed")
-    if not rest.startswith("{"):
-        # `\boxed 7$` is TeX for a box around one token.
-        words = rest.split("$")[0].split()
-        return words[0] if words else None
-    return up_to_closing_brace(rest[1:]).strip() or None
 
 
 def to_earlier_and_text(prompt: str | list[dict[str, str]]) -> tuple[str, str]:

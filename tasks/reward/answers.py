@@ -1,98 +1,182 @@
-r"""Which part of a response is its answer.
+r"""Which part of a text is its answer: one reader for golds and responses, used by every kind of reward.
 
-The conventions, in this order:
+Where the answer of a response stands. The first line that applies decides:
 
-1. Thinking doesn't count: only what follows the last `</think>` does. A thinking part that is never closed leaves no
-   answer. A `</think>` without an opening is fine (the opening may end the prompt), and so is a response without both.
-2. The content of the last `<answer>…</answer>`, else of the last `\boxed{…}`, just as it stands: a list of guesses in
-   it is no number. If the last one is empty or not closed there is no answer, whatever came before.
-3. With nothing enclosed: the rest of the line after the last `####`, else after the last `Answer:`, else the whole
-   text. Two readings count: the text (or the last mathematics in it: `$…$`, `\(…\)` or `\[…\]`), and the last number in
-   it. A number that ends a list is a guess, not an answer. So is a number that is part of LaTeX: the 2 of
-   `\frac{1}{2}`.
-4. A response that was cut at the length limit has an answer by rule 2 only: its end is missing.
+| the response | its answer |
+|---|---|
+| a thought that never ends, one that the prompt opened too | none |
+| `…</think>` and more | only what follows counts |
+| `<answer>18 dollars</answer>` | what stands in the last such tags |
+| `\boxed{18}`, `\fbox{18}`, `\boxed 7` | what stands in the last box |
+| `$x=\boxed{-2}$ and $x=\boxed{1}$`, `\boxed{1}\boxed{2}` | side by side they are one answer: the list `-2, 1` |
+| tags or a box that are empty or not closed | none, whatever stands before |
+| it was cut at the length limit | none: its end is missing |
+| `#### 18` | the line behind the last such sign |
+| `Answer: 18`, `The answer is 18.` | the sentence behind the last such words |
+| anything else | its last statement |
+
+What a place says is told in `statements`, how a number is read in `numbers`, what is equal in `equality`.
+Nothing is taken out of a larger term: the 2 of `40 cm^2`, `x2`, `\frac{1}{2}` or `0/2` is never an answer.
 """
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from tasks.reward.numbers import last_number
+from tasks.reward.notation import normalise, up_to_closing_brace
+from tasks.reward.statements import BOLD, LONGEST, said, said_alone, said_last
 
-_LABELS = (re.compile(r"####[ \t]*(.*)"), re.compile(r"(?i:\banswer(?: is)?)\s*:\s*(.*)"))
-_DELIMITERS = (("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
-_WORDS = re.compile(r"\\(?:text|textbf|mathrm)\{[^{}]*\}")
-_COMMAND = re.compile(r"\\[A-Za-z]")
-_PROSE = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2,}[ ,]+[A-Za-z]{2,}|(?<!\\)\b(?:and|or)\b")
-# Not the powers in `2**3 + 3**2`.
-_BOLD = re.compile(r"(?<![\w)*])\*\*([^*\n]+)\*\*(?!\w)")
+THINKING = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>",
+    "<seed:think>": "</seed:think>",
+    "[THINK]": "[/THINK]",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+}
+"""Tags of thoughts, by which they open, and by which they close."""
+
+# Boxes that are looked at, and characters between two that stand side by side.
+_MOST_BOXES = 50
+_BESIDE_EACH_OTHER = 100
+
+_TAGS = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])\s*(?:\{|([^\s{}$\\]))")
+_BESIDE = re.compile(
+    r"(?:\s|[$,;.&]|\\[()\[\],;:!> ]|\\q?quad|\\text\{\s*(?:and|or)\s*\}|\b(?:and|or)\b|[A-Za-z](?:_\{?\w\}?)?\s*=)*"
+)
+_MARK = re.compile(r"####[ \t]*(.*)")
+# `The answer to this is`, `Final answer:`, `answer =`
+_LABEL = re.compile(
+    r"\banswers?\b(?:[^.:=\n]{0,80}?\b(?:is|are|be)\b(?![ \t]+(?:not|as|the following))|(?=[ \t]*[:=\uff1a]))"
+    r"[ \t]*[:=\uff1a]?",
+    re.IGNORECASE,
+)
+# What a chat template writes when the turn is over; a policy may go on behind it.
+_TURN_ENDS = re.compile(r"<\|(?:im_start|im_end|endoftext|end_of_text|eot_id|eom_id|start_header_id|end|user)\|>|</s>")
+_TEXT = re.compile(r"\\text\{([^{}]*)\}")
 
 
-def final_part(response: str) -> str | None:
-    """Return what follows the thinking; None where the thinking isn't closed."""
-    *_, final = response.rpartition("</think>")
-    return None if "<think>" in final else final
+@dataclass(frozen=True)
+class Answer:
+    """What a text gives as its answer.
+
+    Attributes:
+        text: The place of the answer as it stands: a box's content, the line behind a mark, the whole text.
+        expression: What this place says, in the notation of `notation.normalise`; see `statements`.
+    """
+
+    text: str
+    expression: str
 
 
-def find_answers(response: str, cut: bool = False) -> list[str]:
-    """Return the readings of the response's one answer, by the conventions above; empty where it gives none.
+def final_part(response: str, opened: str = "") -> str | None:
+    """Return what follows the thinking; None where the thinking isn't closed.
+
+    Args:
+        response: The response alone.
+        opened: The tag of `THINKING` that the prompt ends in; empty for none.
+    """
+    if opened and THINKING.get(opened, "") not in response:
+        return None
+    final = _TURN_ENDS.split(response, maxsplit=1)[0]
+    for opening, closing in THINKING.items():
+        *_, final = final.rpartition(closing)
+        if opening in final:
+            return None
+    return final
+
+
+def find_answer(response: str, cut: bool = False, opened: str = "") -> Answer | None:
+    """Return the response's one answer, by the table above; None where it gives none.
 
     Args:
         response: The response alone, without its prompt.
         cut: It ended at the length limit.
+        opened: The tag of `THINKING` that the prompt ends in; empty for none.
     """
-    final = final_part(response)
+    final = final_part(response, opened)
     if final is None:
-        return []
+        return None
     enclosed = _last_enclosed(final)
     if enclosed is not None:
-        return [enclosed] if enclosed else []
+        return read_answer(enclosed) if enclosed else None
     if cut:
-        return []
-    line = _after_label(_BOLD.sub(r"\1", final)).strip()
-    expression = _last_mathematics(line) or line
-    number = None if _COMMAND.search(_WORDS.sub(" ", expression)) else last_number(line)
-    return [reading for reading in (expression, number) if reading]
+        return None
+    marked = _after_mark(final)
+    place = final.strip() if marked is None else marked
+    expression = (said_last(place) if marked is None else said(place, begins=True)) if place else ""
+    return Answer(place, expression) if expression else None
 
 
-def is_prose(text: str) -> bool:
-    """Whether a text is a sentence rather than an expression."""
-    return _PROSE.search(_WORDS.sub(" ", text)) is not None
+def read_answer(text: str) -> Answer:
+    """Return what a text says that is an answer and nothing else: a gold, or what stands in a box or tags."""
+    inner = _last_enclosed(text) or text
+    if len(inner) > LONGEST:
+        return Answer(inner, inner)
+    marked = _after_mark(_TEXT.sub(r"\1", inner))
+    return Answer(inner, said_alone(inner if marked is None else marked))
 
 
-def _last_mathematics(line: str) -> str | None:
-    """Return what stands between the last delimiters of mathematics; `$5 and $6` are prices, not mathematics."""
-    spans = []
-    for opening, closing in _DELIMITERS:
-        end = line.rfind(closing)
-        start = line.rfind(opening, 0, max(end, 0))
-        if start >= 0 and (opening != closing or line.count(opening) % 2 == 0):
-            spans.append((end, line[start + len(opening) : end].strip()))
-    _, last = max(spans, default=(0, ""))
-    return last if last and not is_prose(last) else None
+def boxed_answer(solution: str) -> str | None:
+    r"""Return what stands in the last box of a solution in LaTeX, or in several side by side; None without a box."""
+    return _side_by_side(solution, list(_boxes(solution))) or None
 
 
 def _last_enclosed(text: str) -> str | None:
     """Return the content of the last tags or box: empty where that isn't closed, None where there is neither."""
     content = None
     if "<answer>" in text:
-        content, closing, _ = text.rpartition("<answer>")[2].partition("</answer>")
-        text = content = content.strip() if closing else ""
-    if r"\boxed{" in text:
-        content = up_to_closing_brace(text.rpartition(r"\boxed{")[2]).strip()
+        if "</answer>" not in text.rpartition("<answer>")[2]:
+            return ""
+        found = [(tags.start(), tags.end(), tags[1].rpartition("<answer>")[2].strip()) for tags in _TAGS.finditer(text)]
+        text = content = _side_by_side(text, found)
+    if "box" in text and _BOX.search(text):
+        content = _side_by_side(text, list(_boxes(text)))
     return content
 
 
-def up_to_closing_brace(text: str) -> str:
-    """Return the text up to the brace that closes an already opened one; empty if there is none."""
-    depth = 1
-    for brace in re.finditer(r"[{}]", text):
-        depth += 1 if brace.group() == "{" else -1
-        if depth == 0:
-            return text[: brace.start()]
-    return ""
+def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and content of each box that isn't within another one."""
+    end = 0
+    for box in list(_BOX.finditer(text))[-_MOST_BOXES:]:
+        if box.start() < end:
+            continue
+        if box[1] is not None:
+            token = re.match(r"[^\s$\\]+", text[box.start(1) :])
+            content = token.group().rstrip(".,;") if token else ""
+            end = box.start(1) + len(content)
+        else:
+            content = up_to_closing_brace(text[box.end() :])
+            end = box.end() + len(content) + 1
+        yield box.start(), end, content.strip()
 
 
-def _after_label(text: str) -> str:
-    for label in _LABELS:
-        if lines := label.findall(text):
-            return lines[-1]
-    return text
+def _side_by_side(text: str, found: Sequence[tuple[int, int, str]]) -> str:
+    """Return the last content, with those directly before it as a list. One that is empty makes the answer empty."""
+    if not found:
+        return ""
+    contents = [found[-1][2]]
+    for (_, end, content), (start, _, _) in zip(reversed(found[:-1]), reversed(found[1:]), strict=True):
+        if start - end > _BESIDE_EACH_OTHER or not _BESIDE.fullmatch(text[end:start]):
+            break
+        if normalise(content) not in map(normalise, contents):
+            contents.insert(0, content)
+    return ", ".join(contents) if all(contents) else ""
+
+
+def _after_mark(text: str) -> str | None:
+    """Return the line behind the last mark or label; None without one."""
+    if marks := _MARK.findall(text):
+        return marks[-1].strip()
+    if "nswer" not in text and "NSWER" not in text:
+        return None
+    text = BOLD.sub(r"\2", text[-LONGEST:])
+    if not (labels := list(_LABEL.finditer(text))):
+        return None
+    rest = text[labels[-1].end() :].lstrip(" \t\n*:")
+    opened = re.match(r"\$\$|\\\[", rest)
+    if opened and (closed := rest.find({"$$": "$$", r"\[": r"\]"}[opened.group()], 2)) > 0:
+        return rest[: closed + 2].replace("\n", " ") + rest[closed + 2 :].partition("\n")[0]
+    return rest.partition("\n")[0].strip()

@@ -1,72 +1,70 @@
 """Kinds of accuracy: whether a response is right.
 
 Each function takes the part's settings and a sample. It returns whether the response is right, or None where the
-question itself can't be checked, whatever the response. `answers.find_answers` says what counts as the answer.
+question itself can't be checked, whatever the response. `answers` says what counts as the answer.
 """
 
 import importlib
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from configs.reward import Choice, Exact, Json, Math, Numeric, Python, ReasoningGym, Regex
-from tasks.reward.answers import final_part, find_answers, is_prose
+from tasks.reward.answers import Answer, final_part, find_answer, read_answer
 from tasks.reward.equality import compare_quickly, compare_symbolically
-from tasks.reward.numbers import to_number
+from tasks.reward.letters import letter_of
+from tasks.reward.notation import normalise
+from tasks.reward.numbers import stated_quantity
 from tasks.reward.outcome import Answered, Outcome
-
-_LETTER = re.compile(r"(?:\\text(?:bf)?\{)?\s*\(?([A-Za-z])\)?\s*\}?(?:[.:)]\s.*)?\.?", re.DOTALL)
-_NAMED_LETTER = re.compile(r"(?i:\b(?:answer|option|choice)(?: is)?) ?:? ?(?:\(([A-Z])\)|([A-Z])\b)")
 
 
 def exact(_: Exact, answered: Answered) -> bool | None:
     """Right is the same text as the gold, apart from case, runs of spaces and a full stop at the end."""
-    gold = _normalise(answered.question.gold)
-    return gold in map(_normalise, _answers(answered)) if gold else None
+    gold, answer = _gold(answered), _answer(answered)
+    if not gold.text.strip():
+        return None
+    return answer is not None and _plain(gold.text) in (_plain(answer.text), _plain(answer.expression))
 
 
 def numeric(_: Numeric, answered: Answered) -> bool | None:
-    """Right is a number of exactly the gold's value, however it is written: 72, 72.0, +72, 072, 144/2.
+    """Right is a number of the gold's value, however it is written: 72, 72.0, +72, 072, 144/2, $72, 72 people.
 
-    Signs of percent and currency are units: 35% is 35, and isn't 0.35. A question whose gold isn't one number can't be
-    checked.
+    See `numbers` for what is one. 35% is 35, and isn't 0.35. A question whose gold isn't one number can't be checked.
     """
-    gold = to_number(answered.question.gold)
-    return gold in map(to_number, _answers(answered)) if gold is not None else None
+    gold, answer = stated_quantity(_gold(answered).expression), _answer(answered)
+    if gold is None:
+        return None
+    given = stated_quantity(answer.expression) if answer else None
+    return given is not None and replace(given, percent=False).equals(replace(gold, percent=False))
 
 
 def math_at_once(_: Math, answered: Answered) -> Outcome | None:
     """Decide the plain cases; None leaves the sample to `math`. An empty gold can't be checked."""
-    gold = answered.question.gold
-    if not compare_quickly(gold, gold):
+    gold, answer = _gold(answered).expression, _answer(answered)
+    if not gold:
         return Outcome.of(None)
-    verdicts = [compare_quickly(answer, gold) for answer in _expressions(answered)]
-    if True in verdicts:
+    if answer and answer.text == answered.question.gold.strip():
         return Outcome.of(True)
-    return None if None in verdicts else Outcome.of(False)
+    verdict = compare_quickly(answer.expression, gold) if answer else False
+    return None if verdict is None else Outcome.of(verdict)
 
 
 def math(_: Math, answered: Answered) -> bool:
     """Right is what is mathematically equal to the gold; see `equality`."""
-    gold = answered.question.gold
-    undecided = [answer for answer in _expressions(answered) if compare_quickly(answer, gold) is None]
-    return any(compare_symbolically(answer, gold) for answer in undecided)
+    answer = _answer(answered)
+    return answer is not None and compare_symbolically(answer.expression, _gold(answered).expression)
 
 
 def choice(_: Choice, answered: Answered) -> bool | None:
     """Right is the gold's letter: `C`, `(c)`, `C. Paris`, `The answer is (C)`; two letters are no answer."""
-    gold = _letter(answered.question.gold)
+    gold, answer = letter_of(answered.question.gold), _answer(answered)
     if gold is None:
         return None
-    answers = _answers(answered)
-    letters = {letter for answer in answers if (letter := _letter(answer))}
-    if not letters and answers:
-        named = _NAMED_LETTER.findall(" ".join(answers[0].split()))
-        letters = {bracketed or bare for bracketed, bare in named[-1:]}
-    return letters == {gold}
+    return answer is not None and letter_of(answer.text) == gold
 
 
 def regex(settings: Regex, answered: Answered) -> bool | None:
@@ -74,7 +72,7 @@ def regex(settings: Regex, answered: Answered) -> bool | None:
     gold = answered.question.gold
     if "{gold}" in settings.pattern and not gold:
         return None
-    final = final_part(answered.text)
+    final = final_part(answered.text, answered.opened)
     return final is not None and re.search(settings.pattern.replace("{gold}", re.escape(gold)), final) is not None
 
 
@@ -88,12 +86,13 @@ def json_value(settings: Json, answered: Answered) -> bool | None:
     expected = [_canonical(gold)] + ([json.dumps(gold)] if settings.field else [])
     if not gold or expected == [None]:
         return None
-    for answer in _answers(answered)[:1]:
-        fenced = answer.split("```")
-        block = fenced[-2] if len(fenced) > 2 else answer
-        value = _canonical(block.removeprefix("json"), settings.field)
-        return value is not None and value in expected
-    return False
+    answer = _answer(answered)
+    if answer is None:
+        return False
+    fenced = answer.text.split("```")
+    block = fenced[-2] if len(fenced) > 2 else answer.text
+    value = _canonical(block.removeprefix("json"), settings.field)
+    return value is not None and value in expected
 
 
 def reasoning_gym(_: ReasoningGym, answered: Answered) -> bool:
@@ -101,11 +100,14 @@ def reasoning_gym(_: ReasoningGym, answered: Answered) -> bool:
 
     Its partial marks don't count: many verifiers give some to any text that contains the gold, or to any text at all,
     and a policy would learn to collect those. The verifiers want the bare answer, which here is the enclosed text or,
-    with nothing enclosed, the whole text or its last number.
+    with nothing enclosed, the whole text or what it says last.
     """
     entry = json.loads(answered.question.metadata)
     verify = _verifier(entry["metadata"]["source_dataset"])
-    return any(verify(answer=answer, entry=entry) >= 1.0 for answer in _answers(answered))
+    answer = _answer(answered)
+    return answer is not None and any(
+        verify(answer=each, entry=entry) >= 1.0 for each in {answer.text, answer.expression}
+    )
 
 
 def python(settings: Python, answered: Answered) -> float | None:
@@ -120,15 +122,17 @@ def load_function(path: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), name)
 
 
-def _answers(answered: Answered) -> list[str]:
-    return find_answers(answered.text, answered.cut)
+def _answer(answered: Answered) -> Answer | None:
+    return find_answer(answered.text, answered.cut, answered.opened)
 
 
-def _expressions(answered: Answered) -> list[str]:
-    """The readings of the answer that may equal the gold. A text's last number counts only if the gold is a number."""
-    first, *rest = _answers(answered) or [""]
-    numbers = rest if to_number(answered.question.gold) is not None else []
-    return numbers if numbers and is_prose(first) else [first, *numbers]
+@lru_cache(1024)
+def _read_gold(gold: str) -> Answer:
+    return read_answer(gold)
+
+
+def _gold(answered: Answered) -> Answer:
+    return _read_gold(answered.question.gold)
 
 
 @cache
@@ -140,13 +144,8 @@ def _verifier(task: str) -> Callable[..., float]:
     return verifier
 
 
-def _normalise(text: str) -> str:
-    return " ".join(text.casefold().split()).removesuffix(".")
-
-
-def _letter(text: str) -> str | None:
-    match = _LETTER.fullmatch(text.strip().strip("$*").strip())
-    return match[1].upper() if match else None
+def _plain(text: str) -> str:
+    return normalise(text).casefold().removesuffix(".")
 
 
 def _canonical(text: str, field: str | None = None) -> str | None:

@@ -13,8 +13,11 @@ _FORMAT = re.compile(
 
 
 def keeps_format(_: Format, answered: Answered) -> bool:
-    """Whether a response is one `<think>…</think>`, one `<answer>…</answer>` that isn't empty, and nothing else."""
-    return _FORMAT.fullmatch(answered.text) is not None
+    """Whether a response is one `<think>…</think>`, one `<answer>…</answer>` that isn't empty, and nothing else.
+
+    The prompt may have opened the thought.
+    """
+    return _FORMAT.fullmatch(answered.opened + answered.text) is not None
 
 
 def overlong(settings: Overlong, answered: Answered) -> float:

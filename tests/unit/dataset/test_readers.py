@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from configs.data import READER_COLUMNS, Source
-from tasks.dataset.readers import READERS, Refused, WrongType, last_boxed
+from tasks.dataset.readers import READERS, Refused, WrongType
 from tasks.dataset.table import read_questions
 from tasks.records.question import Question
+from tasks.reward.answers import boxed_answer
 
 SAMPLES = Path(__file__).parents[2] / "data"
 
@@ -47,7 +48,7 @@ def test_math_takes_the_last_box():
     ],
 )
 def test_the_last_box_is_found_with_its_braces(solution: str, gold: str | None):
-    assert last_boxed(solution) == gold
+    assert boxed_answer(solution) == gold
 
 
 def test_dapo_has_messages_and_a_ground_truth():

@@ -16,9 +16,16 @@ MakeScorer = Callable[..., Scorer]
 @pytest.fixture(scope="session")
 def answer() -> Answer:
     def make(
-        gold: str, text: str, *, id: str = "q", finish_reason: str = "stop", tokens: int = 1, **more: str
+        gold: str,
+        text: str,
+        *,
+        id: str = "q",
+        finish_reason: str = "stop",
+        tokens: int = 1,
+        opened: str = "",
+        **more: str,
     ) -> Answered:
-        return Answered(text, Question(id=id, text="", gold=gold, source="test", **more), finish_reason, tokens)
+        return Answered(text, Question(id=id, text="", gold=gold, source="test", **more), finish_reason, tokens, opened)
 
     return make
 

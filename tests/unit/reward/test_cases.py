@@ -69,7 +69,7 @@ def grade(make_scorer: MakeScorer, answer: Answer) -> Grade:
         ("12", r"I first found \boxed{12}. Checking again, it is \boxed{15}.", 0.0),
         # Several answers are none.
         ("1", r"\boxed{1} \boxed{2} \boxed{3}", 0.0),
-        ("3", r"\boxed{1} \boxed{2} \boxed{3}", 1.0),  # by the last-box rule
+        ("3", r"\boxed{1} \boxed{2} \boxed{3}", 0.0),  # side by side they are a list (policy)
         *[(gold, r"\boxed{1 or 2 or 3}", 0.0) for gold in "123"],
         *[(gold, r"\boxed{1, 2, 3}", 0.0) for gold in "123"],
         *[(gold, "It is 1 or 2 or 3", 0.0) for gold in "123"],
