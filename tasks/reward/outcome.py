@@ -17,16 +17,16 @@ class Answered:
         question: What it answers.
         finish_reason: The engine's; `length` is a response cut at the limit.
         response_tokens: Length of the response in tokens.
-        opened: The tag of a thought that the prompt ends in, `<think>`; empty for none. See `answers.THINKING`.
         accuracy: Its raw accuracy, 0 to 1, once that is known: the reward's other parts may use it.
+        opened: The tag of a thought that the prompt ends in, `<think>`; empty for none. See `answers.THINKING`.
     """
 
     text: str
     question: Question
     finish_reason: str
     response_tokens: int
-    opened: str = ""
     accuracy: float | None = None
+    opened: str = ""
 
     @property
     def cut(self) -> bool:

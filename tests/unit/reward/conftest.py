@@ -25,7 +25,8 @@ def answer() -> Answer:
         opened: str = "",
         **more: str,
     ) -> Answered:
-        return Answered(text, Question(id=id, text="", gold=gold, source="test", **more), finish_reason, tokens, opened)
+        question = Question(id=id, text="", gold=gold, source="test", **more)
+        return Answered(text, question, finish_reason, tokens, opened=opened)
 
     return make
 
