@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.curves import ACCURACIES, draw_curves
-from tasks.evaluate.statistics import Outcomes, paired_difference, with_interval
+from tasks.evaluate.statistics import outcomes_of, paired_difference, with_interval
 from tasks.records.samples import read_samples
 from tasks.run.directory import Run, home
 from tasks.run.ledger import committed_steps, open_run, read_commit
@@ -64,16 +64,15 @@ def measure(recipe: str, seed: int, overrides: list[str]) -> dict[str, Any]:
 
 
 def gain(run: Run, kind: str, last: int) -> dict[str, float]:
-    """Return the difference of accuracy between the last weights and the first, question by question."""
+    """Return the difference of accuracy between the last weights and the first, question by question.
 
-    def outcomes(step: int) -> Outcomes:
-        found: dict[str, list[float]] = {}
-        for row in read_samples([run.step_file(step, f"eval-{kind}.parquet")]):
-            found.setdefault(row["prompt_id"], []).append(float(row["status"] == "right"))
-        return found
-
-    difference = paired_difference(outcomes(0), outcomes(last))
-    return {"mean": difference.mean, "low": difference.low, "high": difference.high}
+    Over the `questions` whose answers could be scored both times.
+    """
+    first, final = (outcomes_of(read_samples([run.step_file(step, f"eval-{kind}.parquet")])) for step in (0, last))
+    both = first.keys() & final.keys()
+    kept = ({question: each[question] for question in first if question in both} for each in (first, final))
+    difference = paired_difference(*kept)
+    return {"mean": difference.mean, "low": difference.low, "high": difference.high, "questions": difference.problems}
 
 
 def table(recipe: str, report: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from prefect.exceptions import PrefectException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from flows.curves import draw_curves
+from flows.curves import ACCURACIES, draw_curves
 from tasks.archive.task import Archive
 from tasks.dataset.report import markdown
 from tasks.dataset.store import read_report
@@ -114,5 +114,5 @@ class Projections:
 def _changes(run: Run) -> dict[str, str]:
     """Return the evaluated accuracies of the first and the last weights, with their 95 % intervals."""
     first, last = (read_commit(run, step)["metrics"] for step in (0, max(committed_steps(run))))
-    names = [name for name in first if name.endswith("_accuracy") and name in last]
+    names = [f"eval/heldout/{kind}_accuracy" for kind in ACCURACIES]
     return {name: f"{with_interval(first, name)} → {with_interval(last, name)}" for name in names}

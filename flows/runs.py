@@ -1,6 +1,7 @@
 """`rl-post runs` and `rl-post show`: which runs there are, how far each is, and what happened to one. Read-only."""
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from rich.table import Column, Table
 
 from configs.errors import UserError
 from tasks.cluster.limits import duration
+from tasks.records.samples import JUDGED, STATUSES
 from tasks.run.directory import Run, runs_in
 from tasks.run.events import read_events
 from tasks.run.ledger import BEST_BY, best_version, committed_steps, open_run, read_commit, read_record
@@ -126,21 +128,27 @@ def tell(run: Run, console: Console) -> None:
     for change in read_record(run.record).get("changes", []):
         for key, (old, new) in change["changed"].items():
             console.print(f"{key}: {old} → {new} after step {change['after_step']}", highlight=False)
-    table = Table("step", *(f"{stage} s" for stage in STAGES), *SHOWN)
+    table = Table("step", *(f"{stage} s" for stage in STAGES), *SHOWN, "not scored")
     for step in committed_steps(run):
         metrics = read_commit(run, step)["metrics"]
         stages = [_number(metrics.get(f"time/{stage}")) for stage in STAGES]
-        table.add_row(str(step), *stages, *(_number(metrics.get(name)) for name in SHOWN.values()))
+        table.add_row(str(step), *stages, *(_number(metrics.get(name)) for name in SHOWN.values()), _lost(metrics))
     console.print(table)
     for event in read_events(run.events):
         console.print(_told(event), highlight=False, markup=False, soft_wrap=True)
+
+
+def _lost(metrics: Mapping[str, float]) -> str:
+    """Tell how many of a step's samples have no verdict, and why; empty if all have one."""
+    counts = {status: metrics.get(f"reward/status/{status}", 0.0) for status in STATUSES if status not in JUDGED}
+    return ", ".join(f"{count:.0f} {status}" for status, count in counts.items() if count)
 
 
 def _kept(run: Run) -> str:
     """Tell which evaluated version is the best, and which weights and checkpoints are on the disk."""
     best = best_version(run)
     if best is None:
-        first = "best: nothing was evaluated yet"
+        first = "best: nothing was evaluated yet, or no answer could be scored"
     else:
         accuracy = read_commit(run, best)["metrics"][BEST_BY]
         first = f"best: version {best}, accuracy {accuracy:.3f}, in {run.weights(best)}"

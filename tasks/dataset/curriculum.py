@@ -10,11 +10,10 @@ from statistics import fmean
 from typing import Any
 
 from configs.data import Curriculum
+from tasks.records.samples import is_right
 
 # Small enough that a prompt out of the range is drawn only when the others run out.
 _LEFT_OUT = 1e-9
-
-_SCORED = ("right", "wrong", "truncated")
 
 
 def observe(rates: Mapping[str, float], samples: Iterable[Mapping[str, Any]]) -> dict[str, float]:
@@ -30,21 +29,22 @@ def observe(rates: Mapping[str, float], samples: Iterable[Mapping[str, Any]]) ->
     """
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for sample in samples:
-        if sample["status"] in _SCORED:
-            outcomes[sample["prompt_id"]].append(sample["status"] == "right")
+        if (verdict := is_right(sample)) is not None:
+            outcomes[sample["prompt_id"]].append(verdict)
     return dict(rates) | {prompt: sum(right) / len(right) for prompt, right in outcomes.items()}
 
 
 def summarise(rates: Mapping[str, float], curriculum: Curriculum) -> dict[str, float]:
-    """Return metrics of the pass rates: of how many prompts there is one, their mean, and the share in the range."""
+    """Return metrics of the pass rates: of how many prompts there is one, their mean, and the share in the range.
+
+    While there is none, there is no mean and no share.
+    """
     known = list(rates.values())
-    return {
-        "rollout/pass_rate_prompts": float(len(known)),
-        "rollout/pass_rate_mean": fmean(known or [0.0]),
-        "rollout/pass_rate_in_range_share": fmean(
-            [curriculum.low <= rate <= curriculum.high for rate in known] or [0.0]
-        ),
-    }
+    counted = {"rollout/pass_rate_prompts": float(len(known))}
+    if not known:
+        return counted
+    in_range = fmean(curriculum.low <= rate <= curriculum.high for rate in known)
+    return counted | {"rollout/pass_rate_mean": fmean(known), "rollout/pass_rate_in_range_share": in_range}
 
 
 def weigh(prompt_ids: Sequence[str], rates: Mapping[str, float], curriculum: Curriculum) -> list[float]:

@@ -2,15 +2,20 @@
 
 Outcomes are given per problem, keyed by the problem's id: `{"q1": [1.0, 0.0, 1.0], …}`, each outcome in [0, 1].
 Samples of one problem are not independent, so they are never pooled over problems: each problem counts once, by the
-mean of its samples.
+mean of its samples. Samples without a verdict are no outcomes, and a problem that has only such samples is no problem:
+how many there were has to be said beside every number.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
 from statistics import fmean, pvariance
+from typing import Any
 
 from scipy.stats import norm
+
+from tasks.records.samples import is_right
 
 Outcomes = Mapping[str, Sequence[float]]
 
@@ -23,6 +28,15 @@ class Estimate:
     low: float
     high: float
     problems: int
+
+
+def outcomes_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Return the outcomes of scored samples that have a verdict, by question."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if (verdict := is_right(row)) is not None:
+            found[row["prompt_id"]].append(float(verdict))
+    return dict(found)
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -104,5 +118,12 @@ def _require_outcomes(outcomes: Outcomes) -> None:
 
 
 def with_interval(metrics: Mapping[str, float], name: str) -> str:
-    """Show an accuracy of a step's metrics with its 95 % interval: `0.860 [0.805, 0.901]`."""
-    return f"{metrics[name]:.3f} [{metrics[f'{name}_low']:.3f}, {metrics[f'{name}_high']:.3f}]"
+    """Show an accuracy of a step's metrics with its 95 % interval: `0.860 [0.805, 0.901]`.
+
+    Where not every answer could be scored, that is said.
+    """
+    if name not in metrics:
+        return "no answer could be scored"
+    shown = f"{metrics[name]:.3f} [{metrics[f'{name}_low']:.3f}, {metrics[f'{name}_high']:.3f}]"
+    scored = metrics.get(f"{name}_scored", 1.0)  # Runs of before didn't say it.
+    return shown if scored == 1.0 else f"{shown} ({scored:.1%} of the answers could be scored)"

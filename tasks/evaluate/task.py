@@ -1,17 +1,21 @@
 """The evaluation task: greedy and sampled accuracy on the held-out questions."""
 
-from collections import defaultdict
+import logging
 from collections.abc import Sequence
+from statistics import fmean
 
 from tasks.dataset.store import read_prompts
-from tasks.evaluate.statistics import accuracy
+from tasks.evaluate.statistics import accuracy, outcomes_of
 from tasks.orchestrator.dispatch import stage
-from tasks.records.samples import SCORED, SampleRow, write_samples
+from tasks.records.samples import SCORED, SampleRow, is_right, status_counts, write_samples
 from tasks.reward.task import score_rows
 from tasks.rollout.shard import Sampling, begin, roll_out
 from tasks.rollout.task import fleet, load_text_tokenizer
 from tasks.run.directory import Run
+from tasks.run.events import Kind, record
 from tasks.run.ledger import Receipt, once
+
+logger = logging.getLogger(__name__)
 
 
 @stage(name="evaluate", run_name="evaluate weights {version}", limit=lambda limits: limits.evaluate)
@@ -44,16 +48,40 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
                 answered = roll_out(engines, tokenizer, begin(prompts, 0, sampling), version, sampling)
                 rows = score_rows(answered, recipe)
                 write_samples(run.evaluated(version, name), rows, SCORED)
-                metrics |= accuracy_metrics(f"eval/heldout/{name}_accuracy", rows)
+                found = accuracy_metrics(f"eval/heldout/{name}_accuracy", rows)
+                _note_without_score(run, version, f"eval/heldout/{name}_accuracy", found)
+                metrics |= found
         return {"version": version, "metrics": metrics}
 
     return once(run.evaluation(version), make)
 
 
 def accuracy_metrics(name: str, rows: Sequence[SampleRow]) -> dict[str, float]:
-    """Return the accuracy of scored answers under `name`, and its 95 % interval; each question counts once."""
-    outcomes: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        outcomes[row["prompt_id"]].append(float(row["status"] == "right"))
+    """Return the accuracy of scored answers under `name`, with its 95 % interval; each question counts once.
+
+    It is over the answers that have a verdict. `<name>_scored` is their share of all answers, and `…_status/<status>`
+    counts the answers of each status. If no answer has a verdict there is no accuracy: 0 would be one.
+    """
+    outcomes = outcomes_of(rows)
+    counts = status_counts(f"{name.removesuffix('_accuracy')}_status", rows)
+    counts[f"{name}_scored"] = fmean(is_right(row) is not None for row in rows)
+    if not outcomes:
+        return counts
     estimate = accuracy(outcomes)
-    return {name: estimate.mean, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+    return {name: estimate.mean, f"{name}_low": estimate.low, f"{name}_high": estimate.high, **counts}
+
+
+def _note_without_score(run: Run, version: int, name: str, metrics: dict[str, float]) -> None:
+    """Report an evaluation that has no accuracy, and what to look at."""
+    if name in metrics:
+        return
+    statuses = ", ".join(
+        f"{count:.0f} {key.rpartition('/')[2]}" for key, count in metrics.items() if count and "_status/" in key
+    )
+    event: Kind = "evaluation without score"
+    why = (
+        f"no answer could be scored ({statuses}), so there is no {name}, and the weights are not compared with others. "
+        "Look at the reward's warnings in the task's log: is a judge down, or reward.timeout_seconds too short?"
+    )
+    logger.warning("weights %d: %s", version, why)
+    record(run.events, event, version=version, why=why)

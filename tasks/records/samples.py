@@ -1,9 +1,10 @@
 """Samples on disk: one row is one sample, in Parquet, the same columns from rollout to update."""
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +14,9 @@ from trainer.files import whole_file
 SampleRow = dict[str, Any]
 Status = Literal["right", "wrong", "truncated", "unscorable", "timeout", "error"]
 """What scoring said of a sample: see `tasks.reward.outcome.Score`."""
+STATUSES: tuple[Status, ...] = get_args(Status)
+JUDGED = ("right", "wrong", "truncated")
+"""The statuses that are a verdict on the answer. All accuracies are over these samples alone."""
 
 ROLLOUT = pa.schema(
     [
@@ -49,6 +53,22 @@ def write_samples(path: Path, rows: list[SampleRow], schema: pa.Schema) -> None:
 def raw_accuracy(row: SampleRow) -> float | None:
     """Return a scored sample's accuracy before weights and shaping; None where it is not known."""
     return json.loads(row["parts"]).get("accuracy")
+
+
+def is_right(row: Mapping[str, Any]) -> bool | None:
+    """Return a scored sample's verdict; None where there is none, which is no wrong answer.
+
+    There is none of a question that can't be checked, of a part of the reward that failed (a judge that is down), and
+    of a checker that ran into its limit. The reward of a timeout is decided all the same: that part of it is 0, so that
+    a policy does not learn to hang the checker.
+    """
+    return row["status"] == "right" if row["status"] in JUDGED else None
+
+
+def status_counts(name: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return how many scored samples have each status, those that none has too, as metrics `<name>/<status>`."""
+    counts = Counter(row["status"] for row in rows)
+    return {f"{name}/{status}": float(counts[status]) for status in STATUSES}
 
 
 def read_samples(paths: Iterable[Path | str]) -> list[SampleRow]:

@@ -31,10 +31,13 @@ def another_round(recipe: Recipe, rounds: int, scored: Sequence[Call[Receipt]]) 
 
 
 def accuracies(rows: Iterable[SampleRow]) -> Accuracies:
-    """Return the raw accuracies of scored samples, by group."""
+    """Return the raw accuracies of scored samples, by group; None of a sample that the update has no reward of.
+
+    Where another part of the reward failed, the accuracy is known, but the sample teaches nothing.
+    """
     found: dict[str, list[float | None]] = defaultdict(list)
     for row in rows:
-        found[str(row["group"])].append(raw_accuracy(row))
+        found[str(row["group"])].append(None if row["reward"] is None else raw_accuracy(row))
     return found
 
 
@@ -62,10 +65,12 @@ class Selected:
     Attributes:
         groups: ids of informative groups in the order in which they were sampled; never more than wanted.
         missing: groups that are still to be found.
+        unscored: samples of all groups that could not be scored.
     """
 
     groups: tuple[str, ...]
     missing: int
+    unscored: int = 0
 
 
 def informative(accuracies: Sequence[float | None]) -> bool:
@@ -81,7 +86,8 @@ def select_groups(accuracies: Mapping[str, Sequence[float | None]], wanted: int)
         wanted: groups of a step.
     """
     chosen = tuple(group for group, values in accuracies.items() if informative(values))[:wanted]
-    return Selected(chosen, wanted - len(chosen))
+    unscored = sum(accuracy is None for values in accuracies.values() for accuracy in values)
+    return Selected(chosen, wanted - len(chosen), unscored)
 
 
 def needs_another_round(selected: Selected, rounds: int, max_rounds: int) -> bool:
@@ -91,9 +97,11 @@ def needs_another_round(selected: Selected, rounds: int, max_rounds: int) -> boo
         NothingToLearn: if groups are missing, but the rounds are used up.
     """
     if selected.missing and rounds >= max_rounds:
+        lost = f" ({selected.unscored} samples could not be scored: look at the reward first)"
         raise NothingToLearn(
             f"after {rounds} rollout rounds only {len(selected.groups)} of "
-            f"{len(selected.groups) + selected.missing} groups have both right and wrong answers: the questions are "
+            f"{len(selected.groups) + selected.missing} groups have both right and wrong answers"
+            f"{lost if selected.unscored else ''}: the questions are "
             "too easy or too hard for this policy; change the data, raise rollout.samples_per_prompt or "
             "algorithm.dynamic_sampling.max_rounds"
         )

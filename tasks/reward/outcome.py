@@ -61,7 +61,8 @@ class Score:
         parts: Raw value of each part by name, `accuracy` and the recipe's own; None where the part failed.
         status: `right` or `wrong`; `truncated` is cut before a right answer; `unscorable` is a question that can't be
             checked; `timeout` is a sample that used up a part's time or memory, which counts as 0 for that part;
-            `error` is a part that failed otherwise. There is no reward with the statuses unscorable and error.
+            `error` is a part that failed otherwise. There is no reward with the statuses unscorable and error, and no
+            verdict with these and timeout: see `tasks.records.samples.is_right`.
     """
 
     reward: float | None

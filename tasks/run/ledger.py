@@ -23,6 +23,8 @@ from trainer.files import read_json, remove, sha256, whole_file, write_json
 logger = logging.getLogger(__name__)
 FORMAT = 3
 BEST_BY = "eval/heldout/sampled_accuracy"
+COMPARABLE = 0.9
+"""Least share of the answers of the best scored evaluation that another one needs to be compared with it."""
 
 
 def create_run(home: Path, recipe: Recipe, flow_run: str | None = None) -> Run:
@@ -131,13 +133,18 @@ def commit(run: Run, step: int, metrics: dict[str, float]) -> None:
 def best_version(run: Run) -> int | None:
     """Return the version with the best sampled accuracy on the held-out questions, the earliest of equals.
 
-    Values that are not finite don't count. None if nothing was evaluated and committed. Only versions with weights on
-    the disk are compared: the best one's weights are never removed.
+    Values that are not finite don't count, nor does an evaluation that lost answers which others could score: a judge
+    that was down leaves an accuracy of the few that it had marked. None if nothing was evaluated and committed. Only
+    versions with weights on the disk are compared: the best one's weights are never removed.
     """
     there = [version for version in run.weights_versions() if run.commit(version).exists()]
-    accuracies = {version: read_commit(run, version)["metrics"].get(BEST_BY, math.nan) for version in there}
+    metrics = {version: read_commit(run, version)["metrics"] for version in there}
+    accuracies = {version: metrics[version].get(BEST_BY, math.nan) for version in there}
+    scored = {version: metrics[version].get(f"{BEST_BY}_scored", 1.0) for version in there}
     finite = [version for version in there if math.isfinite(accuracies[version])]
-    return max(finite, key=accuracies.__getitem__, default=None)
+    most = max((scored[version] for version in finite), default=0.0)
+    comparable = [version for version in finite if scored[version] >= COMPARABLE * most]
+    return max(comparable, key=accuracies.__getitem__, default=None)
 
 
 def forget_weights(run: Run, before: int) -> None:

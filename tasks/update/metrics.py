@@ -1,8 +1,10 @@
-"""What a step's samples say: rewards, accuracy, lengths."""
+"""What a step's samples say: rewards, accuracy, lengths, and what the step lost."""
 
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 from typing import Any
+
+from tasks.records.samples import is_right, status_counts
 
 
 def batch_metrics(rows: Sequence[dict[str, Any]], learner_version: int) -> dict[str, float]:
@@ -13,16 +15,18 @@ def batch_metrics(rows: Sequence[dict[str, Any]], learner_version: int) -> dict[
         learner_version: The weights version that the update starts from.
 
     Returns:
-        `reward/…` over the scorable samples and `rollout/…` over all of them; lengths are in tokens.
+        `reward/…` over the samples that could be scored, `reward/status/…` and `rollout/…` over all of them; lengths
+        are in tokens. A mean of nothing is left out: 0 would be a number.
     """
     rewards = [row["reward"] for row in rows if row["reward"] is not None]
+    verdicts = [verdict for row in rows if (verdict := is_right(row)) is not None]
     lengths = [len(row["response_ids"]) for row in rows]
     lags = [learner_version - version for row in rows for version in row["weights_versions"]]
     return {
-        "reward/mean": fmean(rewards) if rewards else 0.0,
-        "reward/std": pstdev(rewards) if rewards else 0.0,
-        "reward/accuracy": fmean(row["status"] == "right" for row in rows),
-        "reward/unscorable_share": 1 - len(rewards) / len(rows),
+        **({"reward/mean": fmean(rewards), "reward/std": pstdev(rewards)} if rewards else {}),
+        **({"reward/accuracy": fmean(verdicts)} if verdicts else {}),
+        **status_counts("reward/status", rows),
+        "reward/unscorable_share": fmean(row["status"] == "unscorable" for row in rows),
         "reward/timeout_share": fmean(row["status"] == "timeout" for row in rows),
         "reward/error_share": fmean(row["status"] == "error" for row in rows),
         "rollout/samples": float(len(rows)),
@@ -30,5 +34,5 @@ def batch_metrics(rows: Sequence[dict[str, Any]], learner_version: int) -> dict[
         "rollout/response_length_mean": fmean(lengths),
         "rollout/response_length_max": float(max(lengths)),
         "rollout/truncated_share": fmean(row["finish_reason"] == "length" for row in rows),
-        "rollout/weights_lag_mean": fmean(lags),
+        **({"rollout/weights_lag_mean": fmean(lags)} if lags else {}),
     }

@@ -1,6 +1,7 @@
 """The learner's tasks: cold start and policy update."""
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tasks.dataset.prompt_order import read_pass_rates
 from tasks.orchestrator.dispatch import stage
 from tasks.processes.actors import ActorSpec, ask, ranks
 from tasks.processes.learner_group import learner_accelerator, learner_ranks
-from tasks.records.samples import read_samples
+from tasks.records.samples import STATUSES, SampleRow, read_samples
 from tasks.run.directory import Run
 from tasks.run.events import Kind, read_events, record
 from tasks.run.ledger import Receipt, once, policy_folder
@@ -90,7 +91,7 @@ def update_policy(
             write_json(run.pass_rates(step), rates)
             metrics |= summarise(rates, run.recipe.data.curriculum)
         if metrics["policy/without_signal"]:
-            _note_without_signal(run, step)
+            _note_without_signal(run, step, samples)
         return {"version": step, "metrics": {**batch_metrics(samples, step - 1), **metrics}}
 
     receipt = once(run.update(step), make)
@@ -120,13 +121,16 @@ def save_checkpoint(run: Run, step: int, policy: Receipt, update: Receipt) -> Re
     return once(run.checkpointed(step), make)
 
 
-def _note_without_signal(run: Run, step: int) -> None:
+def _note_without_signal(run: Run, step: int, samples: Sequence[SampleRow]) -> None:
     """Report once a run that a step has nothing to learn from, and what to look at. The metrics show each such step."""
     event: Kind = "step without signal"
     if not any(told["event"] == event for told in read_events(run.events)):
+        counts = Counter(row["status"] for row in samples)
+        statuses = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
         why = (
-            "every trained token had advantage 0, so the weights stayed as they were. Look at reward/accuracy: are the "
-            "questions too easy or too hard? And at reward/unscorable_share: could the answers be scored?"
+            "an optimizer step had no gradient on any trained token, so the weights stayed as they were. Of the step's "
+            f"samples are {statuses}. Look at reward/accuracy: are the questions too easy or too hard? And at "
+            "reward/status/…: could the answers be scored? policy/without_signal counts such steps"
         )
         logger.warning("step %d: %s", step, why)
         record(run.events, event, step=step, why=why)

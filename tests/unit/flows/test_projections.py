@@ -6,12 +6,13 @@ import pytest
 
 from configs.schema import Recipe
 from flows import projections
-from flows.projections import Projections
+from flows.projections import Projections, _changes
 from tasks.records.samples import SCORED, SampleRow, write_samples
 from tasks.run.directory import Run
 from tasks.run.ledger import commit
 
 SHARDS = 2
+GREEDY = "eval/heldout/greedy_accuracy"
 
 
 class Sent:
@@ -41,3 +42,14 @@ def test_a_table_of_samples_has_those_of_every_round(tmp_path: Path, monkeypatch
     sent = shown._tracker
     assert isinstance(sent, Sent)
     assert {step: [row["group"] for row in rows] for step, rows in sent.tables.items()} == {2: [0, 1, 2, 3]}
+
+
+def test_u08_the_summary_says_where_an_evaluation_has_no_accuracy(tmp_path: Path) -> None:
+    run = Run(tmp_path / "runs" / "r", Recipe(name="r"))
+    measured = {
+        f"{GREEDY}{end}": value for end, value in {"": 0.5, "_low": 0.25, "_high": 0.75, "_scored": 1.0}.items()
+    }
+    commit(run, 0, {f"{GREEDY}_scored": 0.0})
+    commit(run, 1, measured)
+
+    assert _changes(run)[GREEDY] == "no answer could be scored → 0.500 [0.250, 0.750]"

@@ -129,6 +129,15 @@ def test_the_story_names_the_best_version_and_what_is_on_the_disk(run: Run, page
     assert "on the disk: weights 0, 1, 2; checkpoints 2\n" in printed(page)
 
 
+def test_u08_the_story_says_what_a_step_could_not_score(run: Run, page: Console) -> None:
+    lost = {"wrong": 3.0, "error": 5.0, "timeout": 1.0, "unscorable": 0.0}
+    commit(run, 2, {f"reward/status/{status}": count for status, count in lost.items()})
+
+    tell(run, page)
+
+    assert "1 timeout, 5 error" in printed(page)
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (2e5, "2 d")])
 def test_a_length_of_time_is_told_in_its_largest_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text

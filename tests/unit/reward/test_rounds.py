@@ -18,7 +18,7 @@ def recipe(max_rounds: int | None = 3) -> Recipe:
 class Scored:
     """A score task that has ended."""
 
-    def __init__(self, accuracies: dict[str, list[float]]) -> None:
+    def __init__(self, accuracies: dict[str, list[float | None]]) -> None:
         self.accuracies = accuracies
 
     def result(self) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def calls(*shards: Any) -> Any:
 
 def rows(**outcomes: tuple[float, float]) -> list[SampleRow]:
     return [
-        {"group": int(group[1:]), "parts": json.dumps({"accuracy": accuracy})}
+        {"group": int(group[1:]), "reward": accuracy, "parts": json.dumps({"accuracy": accuracy})}
         for group, pair in outcomes.items()
         for accuracy in pair
     ]
@@ -78,3 +78,16 @@ def test_without_dynamic_sampling_an_update_takes_all_samples():
 
 def test_accuracies_are_the_raw_ones_of_each_group():
     assert accuracies(rows(g0=(1.0, 0.0), g1=(0.0, 0.0))) == {"0": [1.0, 0.0], "1": [0.0, 0.0]}
+
+
+def test_u08_a_sample_without_a_reward_makes_no_group_informative():
+    """A further part of its reward failed: its accuracy is known, but the update leaves it out."""
+    (one, other) = rows(g0=(1.0, 0.0))
+
+    assert accuracies([one, other | {"reward": None}]) == {"0": [1.0, None]}
+    assert learnt_from(recipe(), [one, other | {"reward": None}]) == []
+
+
+def test_u08_when_samples_could_not_be_scored_the_error_says_so():
+    with pytest.raises(NothingToLearn, match=r"\(3 samples could not be scored: look at the reward first\)"):
+        another_round(recipe(), 3, calls(Scored({"0": [1.0, None], "1": [None, None]})))

@@ -237,6 +237,32 @@ def test_the_best_version_has_the_highest_accuracy(run: Run, accuracies: dict[in
     assert best_version(run) == best
 
 
+@pytest.mark.parametrize(
+    ("shares", "best"),
+    [
+        ({0: (0.5, 1.0), 2: (1.0, 0.1), 4: (0.6, 1.0)}, 4),
+        ({0: (0.9, 0.05), 2: (0.5, 1.0)}, 2),
+        ({0: (0.5, 0.8), 2: (0.6, 0.75)}, 2),
+        ({0: (0.5, None), 2: (0.9, 0.5), 4: (0.6, 0.95)}, 4),
+        ({0: (None, 0.0), 2: (0.1, 1.0)}, 2),
+        ({0: (None, 0.0)}, None),
+    ],
+    ids=[
+        "a judge that was down", "down at first", "unscorable each time", "runs of before say no share",
+        "nothing scored is no 0", "nothing scored at all",
+    ],
+)  # fmt: skip
+def test_u08_an_evaluation_that_lost_answers_is_not_the_best(
+    run: Run, shares: dict[int, tuple[float | None, float | None]], best: int | None
+) -> None:
+    for step, (accuracy, scored) in shares.items():
+        run.weights(step).mkdir(parents=True)
+        metrics = {"eval/heldout/sampled_accuracy": accuracy, "eval/heldout/sampled_accuracy_scored": scored}
+        commit(run, step, {name: value for name, value in metrics.items() if value is not None})
+
+    assert best_version(run) == best
+
+
 def test_the_first_the_best_and_the_last_weights_are_kept(run: Run) -> None:
     evaluated(run, {0: 0.1, 2: 0.5, 4: 0.4})
     for version in (1, 3, 5, 6):

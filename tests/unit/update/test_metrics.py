@@ -1,5 +1,7 @@
 """A step's samples are summed up honestly: what can't be scored is not in the mean, and is counted."""
 
+import pytest
+
 from tasks.update.metrics import batch_metrics
 
 
@@ -39,7 +41,48 @@ def test_the_lag_is_the_distance_of_the_samples_weights_from_the_learners() -> N
     assert metrics["rollout/weights_lag_mean"] == 1.0
 
 
-def test_a_step_without_any_reward_has_a_mean_of_zero_and_says_so() -> None:
-    metrics = batch_metrics([row(None, "error")], learner_version=4)
+def test_u08_what_has_no_verdict_is_not_in_the_accuracy_and_is_counted_by_status() -> None:
+    rows = [
+        row(1.0, "right"),
+        row(0.0, "wrong"),
+        row(0.0, "truncated", finish="length"),
+        row(None, "unscorable"),
+        row(None, "error"),
+        row(0.0, "timeout"),
+    ]
 
-    assert (metrics["reward/mean"], metrics["reward/unscorable_share"]) == (0.0, 1.0)
+    metrics = batch_metrics(rows, learner_version=4)
+
+    assert metrics["reward/accuracy"] == 1 / 3
+    # A timeout decides the reward, though not the accuracy.
+    assert metrics["reward/mean"] == 1 / 4
+    assert {name: value for name, value in metrics.items() if name.startswith("reward/status/")} == {
+        f"reward/status/{status}": 1.0 for status in ("right", "wrong", "truncated", "unscorable", "error", "timeout")
+    }
+    assert [metrics[f"reward/{status}_share"] for status in ("unscorable", "error", "timeout")] == [1 / 6] * 3
+
+
+def test_u08_a_judge_that_is_down_for_half_of_a_step_lowers_no_number() -> None:
+    up = [row(1.0, "right"), row(0.5, "wrong")]
+
+    metrics = batch_metrics([*up, row(None, "error"), row(None, "error")], learner_version=4)
+
+    whole = batch_metrics(up, learner_version=4)
+    means = ("reward/accuracy", "reward/mean", "reward/std")
+    assert [metrics[name] for name in means] == [whole[name] for name in means]
+    assert metrics["reward/status/error"] == 2.0
+
+
+@pytest.mark.parametrize("status", ["error", "unscorable"])
+def test_u08_a_step_without_any_reward_has_no_mean_and_says_what_it_lost(status: str) -> None:
+    metrics = batch_metrics([row(None, status), row(None, status)], learner_version=4)
+
+    assert not {"reward/mean", "reward/std", "reward/accuracy"} & metrics.keys()
+    assert (metrics[f"reward/status/{status}"], metrics[f"reward/{status}_share"]) == (2.0, 1.0)
+
+
+def test_u08_a_step_of_timeouts_has_a_reward_and_no_accuracy() -> None:
+    metrics = batch_metrics([row(0.0, "timeout")], learner_version=4)
+
+    assert metrics["reward/mean"] == 0.0
+    assert "reward/accuracy" not in metrics

@@ -12,8 +12,9 @@ def test_u27_a_run_is_warned_once(tmp_path: Path) -> None:
     run = create_run(tmp_path, load_recipe("r1"))
 
     for step in (3, 4, 9):
-        _note_without_signal(run, step)
+        _note_without_signal(run, step, [{"status": "wrong"}, {"status": "error"}, {"status": "wrong"}])
 
     (event,) = read_events(run.events)
     assert (event["event"], event["step"]) == ("step without signal", 3)
-    assert "reward/accuracy" in event["why"] and "reward/unscorable_share" in event["why"]
+    assert "reward/accuracy" in event["why"] and "reward/status" in event["why"]
+    assert "2 wrong, 1 error" in event["why"]
