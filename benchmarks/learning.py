@@ -70,8 +70,8 @@ def gain(run: Run, kind: str, last: int) -> dict[str, float]:
     """
     first, final = (outcomes_of(read_samples([run.step_file(step, f"eval-{kind}.parquet")])) for step in (0, last))
     both = first.keys() & final.keys()
-    kept = ({question: each[question] for question in first if question in both} for each in (first, final))
-    difference = paired_difference(*kept)
+    before, after = ({question: each[question] for question in first if question in both} for each in (first, final))
+    difference = paired_difference(before, after)
     return {"mean": difference.mean, "low": difference.low, "high": difference.high, "questions": difference.problems}
 
 

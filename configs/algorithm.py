@@ -100,7 +100,12 @@ class Correction(Section):
     reject: RejectionName = Field(
         default="none",
         description="What is masked out if its ratio is out of reject_range: a token, a sequence by the product of its "
-        "tokens' ratios, or a sequence by their geometric mean.",
+        "tokens' ratios, or a sequence by their geometric mean. A rejected sequence leaves its group's baseline too.",
+    )
+    mean_over: Literal["sampled", "kept"] = Field(
+        default="sampled",
+        description="What the loss's mean is over: `sampled` counts rejected tokens as 0 (IcePop, arXiv 2510.18855), "
+        "so that rejecting some does not scale up the others; `kept` leaves them out, as verl and slime do.",
     )
     reject_range: Range = Field(
         default=(0.5, 2.0),
@@ -121,6 +126,23 @@ class Correction(Section):
         if isinstance(settings, dict) and settings.get("reject") == "geometric":
             return {"reject_range": (0.99, 1.01), **settings}
         return settings
+
+    @model_validator(mode="after")
+    def something_is_rejected(self) -> "Correction":
+        """Refuse a mean over what is kept where all is."""
+        if self.mean_over == "kept" and self.reject == "none":
+            raise ValueError("correction.mean_over kept has no effect with reject none: leave it out")
+        return self
+
+    @property
+    def rejects_sequences(self) -> bool:
+        """Whether whole sequences are rejected."""
+        return self.reject in ("sequence", "geometric")
+
+    @property
+    def rejects_before(self) -> bool:
+        """Whether it has to be known before the first optimizer step what is rejected: for baseline or mean."""
+        return self.rejects_sequences or self.mean_over == "kept"
 
     @model_validator(mode="after")
     def ranges_hold_one(self) -> "Correction":
@@ -253,8 +275,13 @@ class Algorithm(Section):
 
     @property
     def needs_old(self) -> bool:
-        """Whether the learner computes its log-probs before the first epoch."""
+        """Whether ratios are against the learner's log-probs before the first epoch."""
         return self.old_policy == "learner"
+
+    @property
+    def needs_own_logprobs(self) -> bool:
+        """Whether the learner computes its log-probs before the first epoch."""
+        return self.needs_old or self.correction.rejects_before
 
     @property
     def allows_stale_samples(self) -> bool:

@@ -144,7 +144,12 @@ def duration(seconds: float) -> str:
 def _passes(recipe: Recipe) -> float:
     """Forward passes that an update of the step's samples costs: a backward pass counts as two."""
     algorithm = recipe.algorithm
-    looked_at = [algorithm.needs_old, algorithm.needs_reference, algorithm.needs_teacher, algorithm.needs_values]
+    looked_at = [
+        algorithm.needs_own_logprobs,
+        algorithm.needs_reference,
+        algorithm.needs_teacher,
+        algorithm.needs_values,
+    ]
     trained = 2 if algorithm.needs_values else 1
     again = 1 if recipe.learner.gradient_checkpointing else 0
     return sum(looked_at) + (3 + again) * trained * recipe.optimizer.epochs

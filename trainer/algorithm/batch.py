@@ -50,46 +50,57 @@ class AdvantageEstimate:
     """What the samples are worth.
 
     Attributes:
-        advantages: [N, T] float32; 0 outside of the mask.
-        mask: [N, T] bool; the tokens to learn from.
+        advantages: [N, T] float32; 0 outside of the mask, and where rejected.
+        mask: [N, T] bool; the tokens to learn from, rejected ones among them.
         returns: [N, T] float32; the critic's targets, with advantage `gae`.
-        metrics: numbers of the whole batch: `zero_variance_share` of the groups that take part, 0 to 1, and samples
-            that were filtered out, by reason.
+        metrics: numbers of the whole batch: `zero_variance_share` of the groups that take part, 0 to 1, left out where
+            none does; samples that were filtered out, by reason; and the `rejected_share` of the mask's tokens, where
+            that is known before the first step.
+        rejected: [N, T] bool; what was rejected before the first step, within the mask.
     """
 
     advantages: Tensor
     mask: Tensor
     returns: Tensor | None
     metrics: dict[str, float]
+    rejected: Tensor | None = None
 
 
-def estimate_advantages(batch: Batch, algorithm: Algorithm) -> AdvantageEstimate:
+def estimate_advantages(batch: Batch, algorithm: Algorithm, rejected: Tensor | None = None) -> AdvantageEstimate:
     """Filter, and estimate advantages.
 
     Args:
         batch: all samples of a step: groups must be whole.
         algorithm: the recipe's settings.
+        rejected: [N, T] bool; what the correction rejects before the first step (`corrections.rejected_before`).
 
     Raises:
         ValueError: if log-probs or values that the algorithm needs are missing.
     """
     rewards = batch.rewards.double()
     correctness = torch.where(batch.accuracies.isnan(), rewards, batch.accuracies.double())
-    selection = select(rewards, correctness, batch.groups, batch.truncated, batch.lags, algorithm.filters)
+    sequences = rejected.any(dim=1) if rejected is not None and algorithm.correction.rejects_sequences else None
+    selection = select(rewards, correctness, batch.groups, batch.truncated, batch.lags, algorithm.filters, sequences)
     if algorithm.advantage == "accepted":
         selection = _only_right(selection, correctness)
-    # What does not take part may be NaN, which the critic's gradient would feel behind a mask: 0 x NaN.
-    rewards = torch.where(selection.takes_part, rewards, 0.0)
-    mask = batch.mask & selection.trained[:, None]
-    advantages, returns = _advantages(batch, rewards, selection.takes_part, mask, algorithm)
+    takes_part = selection.takes_part
+    # What was not scored is NaN, which the critic's gradient would feel behind a mask: 0 x NaN.
+    rewards = torch.where(takes_part | selection.rejected, rewards, 0.0)
+    mask = batch.mask & (selection.trained | selection.rejected)[:, None]
+    rejected = None if rejected is None else rejected & mask
+    learnt = mask if rejected is None else mask & ~rejected
+    advantages, returns = _advantages(batch, rewards, takes_part, learnt, algorithm)
+    metrics = {f"filtered_{reason}": count for reason, count in selection.counts.items()}
+    if bool(takes_part.any()):
+        metrics["zero_variance_share"] = _zero_variance_share(rewards[takes_part], batch.groups[takes_part])
+    if rejected is not None:
+        metrics["rejected_share"] = float(rejected.sum()) / max(int(mask.sum()), 1)
     return AdvantageEstimate(
-        advantages=torch.where(mask, advantages, 0.0).float(),
+        advantages=torch.where(learnt, advantages, 0.0).float(),
         mask=mask,
         returns=None if returns is None else returns.float(),
-        metrics={
-            "zero_variance_share": _zero_variance_share(rewards, batch.groups, selection.takes_part),
-            **{f"filtered_{reason}": count for reason, count in selection.counts.items()},
-        },
+        metrics=metrics,
+        rejected=rejected,
     )
 
 
@@ -129,15 +140,13 @@ def _kl(batch: Batch, algorithm: Algorithm) -> Tensor:
 
 
 def _only_right(selection: Selection, correctness: Tensor) -> Selection:
-    wrong = selection.takes_part & ~(correctness > RIGHT)
-    return Selection(
-        selection.takes_part & ~wrong, selection.trained & ~wrong, {**selection.counts, "wrong": float(wrong.sum())}
-    )
+    right = correctness > RIGHT
+    counts = {**selection.counts, "wrong": float((selection.takes_part & ~right).sum())}
+    return Selection(selection.takes_part & right, selection.trained & right, counts, selection.rejected & right)
 
 
-def _zero_variance_share(rewards: Tensor, groups: Tensor, takes_part: Tensor) -> float:
-    constant = groups[takes_part][constant_groups(rewards[takes_part], groups[takes_part])]
-    return len(constant.unique()) / max(len(groups[takes_part].unique()), 1)
+def _zero_variance_share(rewards: Tensor, groups: Tensor) -> float:
+    return len(groups[constant_groups(rewards, groups)].unique()) / len(groups.unique())
 
 
 def _needed(values: Tensor | None, name: str, by: str) -> Tensor:

@@ -33,8 +33,6 @@ class Weights:
 def correct(log_ratios: Tensor, gaps: Tensor, advantages: Tensor, mask: Tensor, settings: Correction) -> Weights:
     """Weigh, truncate and reject, as the settings say.
 
-    Rejected tokens go on counting in the loss's mean, so that rejecting a bad sample does not scale up the others.
-
     Args:
         log_ratios: [B, T] log(learner's / behaviour probability), 0 on masked tokens.
         gaps: [B, T] log(behaviour / policy probability), the current policy's, 0 on masked tokens.
@@ -52,6 +50,33 @@ def correct(log_ratios: Tensor, gaps: Tensor, advantages: Tensor, mask: Tensor, 
         rejected = rejected | off_policy(gaps, advantages, mask, settings.off_policy_limit)
     truncated = (weight != raw) if settings.weight != "none" else torch.zeros_like(mask)
     return Weights(raw, torch.where(rejected, 0.0, weight), truncated & mask, rejected & mask)
+
+
+def rejected_before(learner_logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor, settings: Correction) -> Tensor:
+    """What is rejected before the first optimizer step: [N, T] bool, False outside of the mask.
+
+    A rejected sequence leaves the baseline of its group, which is taken then; and a mean over what is kept divides by
+    a number of the whole optimizer batch. What goes out of the range later, as the policy moves, is masked when it does
+    (`correct`), and goes on counting.
+
+    Args:
+        learner_logprobs: [N, T] the learner's, before its first step.
+        behaviour_logprobs: [N, T] the engine's.
+        mask: [N, T] bool; the tokens that the policy sampled.
+        settings: kind and range.
+    """
+    log_ratios = ratios.log_ratio(learner_logprobs, behaviour_logprobs, mask)
+    return REJECTIONS[settings.reject](log_ratios, mask, settings.reject_range) & mask
+
+
+def counted(mask: Tensor, rejected: Tensor | None, settings: Correction) -> Tensor:
+    """The tokens that the loss's mean is over: [B, T] bool.
+
+    By default rejected ones are among them, with loss 0: IcePop's objective (arXiv 2510.18855, section 2.3.2) divides
+    by the lengths of the responses as they were sampled. `kept` leaves out what was rejected before the first step, as
+    verl (#3915) and slime (#657) do for the methods of "When Speed Kills Stability".
+    """
+    return mask if rejected is None or settings.mean_over == "sampled" else mask & ~rejected
 
 
 def token_weights(log_ratios: Tensor, mask: Tensor) -> Tensor:

@@ -17,17 +17,25 @@ class Selection:
         takes_part: bool; counts in baselines and deviations.
         trained: bool; its tokens are learnt from. Never without taking part.
         counts: dropped or masked samples by reason; each sample counts once.
+        rejected: bool; as whole sequences: these do neither, but count in the loss's mean.
     """
 
     takes_part: Tensor
     trained: Tensor
     counts: dict[str, float]
+    rejected: Tensor
 
 
 def select(
-    rewards: Tensor, correctness: Tensor, groups: Tensor, truncated: Tensor, lags: Tensor, settings: Filters
+    rewards: Tensor,
+    correctness: Tensor,
+    groups: Tensor,
+    truncated: Tensor,
+    lags: Tensor,
+    settings: Filters,
+    rejected: Tensor | None = None,
 ) -> Selection:
-    """Apply the filters one after another: not scored, stale, truncated, of a group that tells nothing.
+    """Apply the filters one after another: not scored, stale, truncated, rejected, of a group that tells nothing.
 
     Args:
         rewards: float; NaN or infinite means not scored.
@@ -37,6 +45,8 @@ def select(
         truncated: bool; cut at the token limit.
         lags: int64; versions between the weights that sampled and the learner's.
         settings: what to filter.
+        rejected: bool; the correction rejects the whole sequence: the sample is not one of this policy's, and would
+            move its group's mean and deviation. None rejects none.
     """
     takes_part = rewards.isfinite()
     counts = {"unscored": _count(~takes_part)}
@@ -45,12 +55,21 @@ def select(
     cut = takes_part & truncated if settings.truncated != "keep" else torch.zeros_like(takes_part)
     if settings.truncated == "drop":
         takes_part = takes_part & ~cut
+    rejected = torch.zeros_like(takes_part) if rejected is None else takes_part & rejected
+    takes_part = takes_part & ~rejected
+    rejected = rejected & ~cut
     uninformative = torch.zeros_like(takes_part)
     if settings.zero_variance:
         uninformative[takes_part] = constant_groups(correctness[takes_part], groups[takes_part])
         takes_part = takes_part & ~uninformative
-    counts |= {"stale": _count(stale), "truncated": _count(cut), "zero_variance": _count(uninformative & ~cut)}
-    return Selection(takes_part, takes_part & ~cut, counts)
+        rejected = rejected & ~torch.isin(groups, groups[uninformative])
+    counts |= {
+        "stale": _count(stale),
+        "truncated": _count(cut),
+        "rejected": _count(rejected),
+        "zero_variance": _count(uninformative & ~cut),
+    }
+    return Selection(takes_part, takes_part & ~cut, counts, rejected)
 
 
 def _count(samples: Tensor) -> float:

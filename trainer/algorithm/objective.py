@@ -9,7 +9,7 @@ from torch import Tensor
 from configs.algorithm import Algorithm
 from trainer.algorithm import ratios
 from trainer.algorithm.aggregate import AGGREGATIONS, Normaliser, token_mean
-from trainer.algorithm.corrections import Weights, correct
+from trainer.algorithm.corrections import Weights, correct, counted
 from trainer.algorithm.kl import ESTIMATORS, unbiased
 from trainer.algorithm.losses import LOSSES
 
@@ -26,6 +26,7 @@ class Inputs:
         advantages: float.
         mask: bool; the tokens to learn from.
         reference_logprobs: float; None where there is no reference, and no KL is reported.
+        rejected: bool; what the correction rejected before the first step, if it had to be known then.
     """
 
     policy_logprobs: Tensor
@@ -35,6 +36,7 @@ class Inputs:
     advantages: Tensor
     mask: Tensor
     reference_logprobs: Tensor | None = None
+    rejected: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,15 @@ def policy_objective(inputs: Inputs, normaliser: Normaliser, algorithm: Algorith
 
     Args:
         inputs: the micro-batch.
-        normaliser: counts of the whole optimizer batch.
+        normaliser: counts of the whole optimizer batch, of the tokens that `corrections.counted` tells.
         algorithm: the recipe's settings.
     """
     mask, policy = inputs.mask, inputs.policy_logprobs
     token = LOSSES[algorithm.loss](policy, inputs.old_logprobs, inputs.advantages, mask, algorithm)
     weights = _weights(inputs, algorithm)
-    loss = torch.where(weights.rejected, 0.0, token.loss * weights.used)
+    rejected = weights.rejected if inputs.rejected is None else weights.rejected | inputs.rejected
+    used = torch.where(rejected, 0.0, weights.used)
+    loss = torch.where(rejected, 0.0, token.loss * used)
     gap = token.log_ratio.abs()
     report = {
         "entropy": inputs.entropy.detach(),
@@ -73,10 +77,10 @@ def policy_objective(inputs: Inputs, normaliser: Normaliser, algorithm: Algorith
         "logprob_gap_mean": gap,
         "importance_mean": weights.raw,
         "importance_square_mean": weights.raw.square(),
-        "importance_used_mean": weights.used,
-        "importance_used_square_mean": weights.used.square(),
+        "importance_used_mean": used,
+        "importance_used_square_mean": used.square(),
         "importance_truncated_share": weights.truncated.float(),
-        "importance_rejected_share": weights.rejected.float(),
+        "importance_rejected_share": rejected.float(),
     }
     if inputs.reference_logprobs is not None:
         kl = ESTIMATORS[algorithm.kl.estimator](policy, inputs.reference_logprobs, mask)
@@ -86,15 +90,16 @@ def policy_objective(inputs: Inputs, normaliser: Normaliser, algorithm: Algorith
                 estimator, reference = algorithm.kl.estimator, inputs.reference_logprobs
                 kl = unbiased(estimator, policy, reference, inputs.behaviour_logprobs, mask)
             loss = loss + algorithm.kl.coefficient * kl
-    total = AGGREGATIONS[algorithm.aggregation](loss, mask, normaliser)
-    means = {name: token_mean(values, mask, normaliser) for name, values in report.items()}
+    mean_over = counted(mask, inputs.rejected, algorithm.correction)
+    total = AGGREGATIONS[algorithm.aggregation](loss, mean_over, normaliser)
+    means = {name: token_mean(values, mean_over, normaliser) for name, values in report.items()}
     return Objective(
         loss=total,
         means=means | {"loss": total.detach()},
         maxima={
             "logprob_gap_max": _largest(gap, mask),
             "importance_max": _largest(weights.raw, mask),
-            "importance_used_max": _largest(weights.used, mask),
+            "importance_used_max": _largest(used, mask),
         },
     )
 

@@ -71,7 +71,7 @@ def policy_objectives(
         policy: what is trained.
         experience: of the whole step.
         micro_batches: this rank's, as rows of the experience.
-        normaliser: counts of the whole optimizer batch, over all ranks.
+        normaliser: counts of the whole optimizer batch, over all ranks, of the tokens that `corrections.counted` tells.
         algorithm: the recipe's.
         device: that of the policy.
     """
@@ -88,6 +88,7 @@ def policy_objectives(
             advantages=part_of(estimate.advantages, rows, tokens),
             mask=part_of(estimate.mask, rows, tokens),
             reference_logprobs=None if reference is None else part_of(reference, rows, tokens),
+            rejected=None if estimate.rejected is None else part_of(estimate.rejected, rows, tokens),
         )
         yield policy_objective(inputs, normaliser, algorithm)
 

@@ -13,6 +13,7 @@ from configs.schema import Recipe
 from trainer.algorithm import objective
 from trainer.algorithm.aggregate import normaliser
 from trainer.algorithm.batch import Batch, estimate_advantages
+from trainer.algorithm.corrections import counted, rejected_before
 from trainer.batches.collation import Tokens, pad
 from trainer.batches.micro_batches import evaluate, own_micro_batches
 from trainer.batches.minibatches import minibatches
@@ -151,25 +152,30 @@ class Learner:
         number = {group: index for index, group in enumerate(dict.fromkeys(sample.group for sample in samples))}
         behaviour = pad([sample.behaviour_logprobs for sample in samples], torch.float32)
         lengths = torch.tensor([len(sample.response_ids) for sample in samples])
+        mask = torch.arange(behaviour.shape[1]) < lengths[:, None]
+        own = self._logprobs(self._policy, sequences) if self._algorithm.needs_own_logprobs else behaviour
+        correction = self._algorithm.correction
         batch = Batch(
             rewards=torch.tensor([_number(sample.reward) for sample in samples]),
             accuracies=torch.tensor([_number(sample.accuracy) for sample in samples]),
             groups=torch.tensor([number[sample.group] for sample in samples]),
             truncated=torch.tensor([sample.truncated for sample in samples]),
             lags=torch.tensor([self.version - sample.weights_version for sample in samples]),
-            mask=torch.arange(behaviour.shape[1]) < lengths[:, None],
-            old_logprobs=self._logprobs(self._policy, sequences) if self._algorithm.needs_old else behaviour,
+            mask=mask,
+            old_logprobs=own if self._algorithm.needs_old else behaviour,
             reference_logprobs=self._reference_logprobs(sequences) if self._algorithm.needs_reference else None,
             teacher_logprobs=self._logprobs(self._teacher, sequences) if self._teacher else None,
             values=self._evaluate(self._critic, sequences) if self._critic else None,
         )
-        worth = estimate_advantages(batch, self._algorithm)
+        rejected = rejected_before(own, behaviour, mask, correction) if correction.rejects_before else None
+        worth = estimate_advantages(batch, self._algorithm, rejected)
         return Experience(sequences, behaviour, batch, worth)
 
     def _take_step(self, experience: Experience, rows: Sequence[int]) -> dict[str, float]:
         """One optimizer step of the policy, and of the critic if there is one, over some rows of the experience."""
-        mask = experience.estimate.mask
-        counts = normaliser(mask[rows], self._recipe.rollout.max_response_tokens)
+        mask, longest = experience.estimate.mask, self._recipe.rollout.max_response_tokens
+        mean_over = counted(mask, experience.estimate.rejected, self._algorithm.correction)
+        counts = normaliser(mean_over[rows], longest)
         trained = [row for row in rows if mask[row].any()]
         passes = own_micro_batches(experience.sequences, trained, self._recipe.optimizer.micro_batch_tokens)
         means, maxima = accumulate(
@@ -179,6 +185,7 @@ class Learner:
         metrics = _named("policy", objective.metrics(means, maxima) | step)
         if self._critic:
             clip = self._algorithm.gae.value_clip
+            counts = normaliser(mask[rows], longest)  # Rejected samples tell of values too.
             means, _ = accumulate(
                 critic_objectives(self._critic, experience, passes, counts, clip, self._device), self._device
             )
