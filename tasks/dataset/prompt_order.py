@@ -7,6 +7,7 @@ import numpy as np
 from tasks.dataset.curriculum import weigh
 from tasks.records.question import Prompt
 from tasks.run.directory import Run
+from tasks.run.ledger import order_seed
 from trainer.files import read_json
 
 
@@ -18,7 +19,7 @@ def prompts_of_step(seed: int, step: int, prompts: int, prompts_per_step: int) -
     a step from crossing epochs and having one prompt twice.
 
     Args:
-        seed: The run's seed, not negative.
+        seed: That of the order, not negative.
         step: Counts from 0.
         prompts: Prompts in the training set.
         prompts_per_step: Groups a step, at most `prompts`.
@@ -42,7 +43,7 @@ def weighted_prompts_of_step(
     without replacement by the keys log(u) / w, u uniform: Efraimidis and Spirakis (2006), algorithm A, in logarithms.
 
     Args:
-        seed: The run's seed, not negative.
+        seed: That of the order, not negative.
         step: Counts from 0.
         weights: One a prompt, positive.
         prompts_per_step: Groups a step.
@@ -62,6 +63,8 @@ def weighted_prompts_of_step(
 def prompts_of_round(run: Run, step: int, turn: int, prompts: Sequence[Prompt]) -> list[tuple[int, Prompt]]:
     """Return the prompts of a step's rollout round, each with the number of its group in the step.
 
+    `data.seed` alone decides the order, so runs that differ in `seed` see the same prompts.
+
     Args:
         run: The run.
         step: Counts from 1.
@@ -69,16 +72,16 @@ def prompts_of_round(run: Run, step: int, turn: int, prompts: Sequence[Prompt]) 
             with a curriculum, what comes next in the step's own draw, until that has not enough left.
         prompts: The training prompts.
     """
-    size, curriculum = run.recipe.rollout.groups_begun, run.recipe.data.curriculum
+    size, curriculum, seed = run.recipe.rollout.groups_begun, run.recipe.data.curriculum, order_seed(run)
     if curriculum:
         again, position = divmod(turn, len(prompts) // size)
         known = read_pass_rates(run, step - 2 - run.recipe.pipeline.max_staleness)
         weights = weigh([prompt.question.id for prompt in prompts], known, curriculum)
         place = step - 1 + again * run.recipe.steps
-        chosen = weighted_prompts_of_step(run.recipe.seed, place, weights, size, skip=position * size)
+        chosen = weighted_prompts_of_step(seed, place, weights, size, skip=position * size)
     else:
         place = step - 1 + turn * run.recipe.steps
-        chosen = prompts_of_step(run.recipe.seed, place, len(prompts), size)
+        chosen = prompts_of_step(seed, place, len(prompts), size)
     return [(turn * size + position, prompts[index]) for position, index in enumerate(chosen)]
 
 

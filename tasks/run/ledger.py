@@ -43,7 +43,13 @@ def create_run(home: Path, recipe: Recipe, flow_run: str | None = None) -> Run:
     try:
         run.root.mkdir(parents=True)
         write_recipe(run)
-        identity = {"format": FORMAT, "created": stamp, "flow_run": flow_run, "changes": []}
+        identity = {
+            "format": FORMAT,
+            "created": stamp,
+            "flow_run": flow_run,
+            "order_seed": recipe.data.seed,
+            "changes": [],
+        }
         write_json(run.record, identity)
     except OSError as error:
         raise UserError(
@@ -62,6 +68,16 @@ def run_of(home: Path, flow_run: str) -> Run | None:
     """Return the run that a Prefect flow run began, or None. A retried flow run goes on with it."""
     found = (path for path in runs_in(home).glob(f"*/{RECORD}") if _begun_by(path) == flow_run)
     return next((open_run(home, path.parent.name) for path in found), None)
+
+
+def order_seed(run: Run) -> int:
+    """Return the seed that decides the order of a run's prompts: `data.seed`, as it was when the run began.
+
+    Runs of before took their `seed` and did not write it down; they keep their order.
+    """
+    if not run.record.exists():  # It is not begun.
+        return run.recipe.data.seed
+    return read_record(run.record).get("order_seed", run.recipe.seed)
 
 
 def _begun_by(identity: Path) -> str | None:
