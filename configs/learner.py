@@ -47,7 +47,9 @@ class PolicyOptimizer(Optimizer):
         default=1, description="Optimizer steps of a pass, each on its own share of the step's groups."
     )
     micro_batch_tokens: Positive = Field(
-        default=8192, description="Tokens of one forward and backward pass; prompts that samples share count once."
+        default=8192,
+        description="Tokens of one forward and backward pass, at least model.context_length; prompts that samples "
+        "share count once.",
     )
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from configs.addresses import without_user
 from configs.errors import UserError
-from configs.schema import Recipe
+from configs.schema import STORED, Recipe
 
 RECIPES = Path(__file__).parent
 MOVED = {
@@ -52,6 +52,8 @@ def load_recipe(name: str, overrides: Sequence[str] = (), gpus: int = 0) -> Reci
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe as `dump_yaml` wrote it, its scale long chosen, and apply overrides.
 
+    What is refused only since it was written is let through: the run that it belongs to has to go on.
+
     Raises:
         UserError: names the file and what is wrong with it.
     """
@@ -64,7 +66,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
             tree = _put(tree, new.split("."), tree[section].pop(key))
     for keys, value in map(_parse_override, overrides):
         tree = _put(tree, keys, value)
-    return _validated(tree, path)
+    return _validated(tree, path, STORED)
 
 
 def find_recipe(name: str) -> Path:
@@ -186,9 +188,9 @@ def _choose_scale(tree: Tree, gpus: int, path: Path) -> Tree:
     return _merge(tree, settings) | {"scale": wanted}
 
 
-def _validated(tree: Tree, path: Path) -> Recipe:
+def _validated(tree: Tree, path: Path, context: dict[str, bool] | None = None) -> Recipe:
     try:
-        return Recipe.model_validate(tree)
+        return Recipe.model_validate(tree, context=context)
     except ValidationError as error:
         raise UserError(without_user(_explain(error, path))) from None
 

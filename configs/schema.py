@@ -6,7 +6,7 @@ A recipe is data. It is validated before anything starts, stored with the run, a
 from math import ceil
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from configs.algorithm import RATIO_LOSSES, Algorithm
 from configs.data import ColdStart, Data
@@ -14,6 +14,9 @@ from configs.learner import Learner, Optimizer, PolicyOptimizer
 from configs.reward import Reward
 from configs.section import Positive, Section, Share
 from configs.timeouts import Timeouts
+
+STORED = {"stored": True}
+"""Context of the validation of a recipe that a run was begun with: what is refused only since then has to load."""
 
 
 class Model(Section):
@@ -239,6 +242,22 @@ class Recipe(Section):
                 f"cold_start needs demonstrations, which data.source {without[0]} has not: "
                 "set data.source to arithmetic or leave cold_start out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def limits_hold(self, info: ValidationInfo) -> "Recipe":
+        """Refuse settings that runs of before may have, whose limits did not hold or which failed late."""
+        if info.context == STORED:
+            return self
+        budget, context = self.optimizer.micro_batch_tokens, self.model.context_length
+        if budget < context:
+            raise ValueError(
+                f"optimizer.micro_batch_tokens ({budget}) is less than the longest sequence, prompt and response "
+                f"together, which may have {context} tokens (model.context_length): a pass would take more than it "
+                f"may. Set optimizer.micro_batch_tokens to {context} or more, or lower model.context_length"
+            )
+        if self.data.seed < 0:
+            raise ValueError(f"data.seed ({self.data.seed}) is negative, and not every generator takes that")
         return self
 
     @model_validator(mode="after")

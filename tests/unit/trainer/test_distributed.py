@@ -21,6 +21,7 @@ from trainer.learner.learner import Learner
 
 # Small micro-batches, so that the ranks have several of them, and not equally many: 11 samples.
 OPTIMIZER = {"learning_rate": 1e-3, "micro_batch_tokens": 30}
+SIZES: dict[str, Any] = {"model": {"context_length": 30}, "rollout": {"max_response_tokens": 16}}
 KL = {"kl": {"coefficient": 0.1}}
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {"algorithm": KL},
@@ -40,7 +41,7 @@ WEIGHTS_TOLERANCE, METRICS_TOLERANCE = 1e-5, 1e-5
 
 
 def make_learner(policy_dir: Path, settings: dict[str, Any]) -> Learner:
-    return Learner(Recipe(name="test", **{"optimizer": OPTIMIZER, **settings}), policy_dir)
+    return Learner(Recipe(name="test", **SIZES, **{"optimizer": OPTIMIZER, **settings}), policy_dir)
 
 
 def train(policy_dir: Path, settings: dict[str, Any], out: Path, samples: list[Sample]) -> list[dict[str, float]]:

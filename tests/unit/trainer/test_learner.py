@@ -87,7 +87,8 @@ def test_deterministic_operations_are_enough(make_learner, make_samples: MakeSam
 
 
 def test_micro_batches_do_not_change_the_update(make_learner, make_samples: MakeSamples):
-    whole, split = (make_learner(optimizer={"micro_batch_tokens": tokens}) for tokens in (10_000, 10))
+    sizes = {"model": {"context_length": 12}, "rollout": {"max_response_tokens": 7}}
+    whole, split = (make_learner(optimizer={"micro_batch_tokens": tokens}, **sizes) for tokens in (10_000, 12))
 
     expected, actual = whole.update(make_samples()), split.update(make_samples())
 
