@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterator
+from decimal import localcontext
 from difflib import get_close_matches
 from typing import Any
 
@@ -32,7 +33,9 @@ def generate_questions(
     except (TypeError, ValueError, AssertionError) as error:
         known = ", ".join(f.name for f in dataclasses.fields(DATASETS[task][1]) if f.name not in ("seed", "size"))
         raise UserError(f"data.settings: {task} refuses them: {error}. It knows {known}") from error
-    for index, entry in enumerate(dataset):
+    for index in range(size):
+        with localcontext():  # Some tasks set the precision of all decimals of the process.
+            entry = dataset[index]
         yield Question(
             id=f"{name or task}/{seed}/{index}",
             text=entry["question"],

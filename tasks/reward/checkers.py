@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from functools import cache, lru_cache
 from typing import Any
 
@@ -101,13 +101,18 @@ def reasoning_gym(_: ReasoningGym, answered: Answered) -> bool:
     Its partial marks don't count: many verifiers give some to any text that contains the gold, or to any text at all,
     and a policy would learn to collect those. The verifiers want the bare answer, which here is the enclosed text or,
     with nothing enclosed, the whole text or what it says last.
+
+    An entry is stored as JSON, which makes lists of its tuples, and some verifiers compare tuples (arc_agi, rearc). The
+    task's own answer tells: if only with tuples it gets full marks, the verifier is given tuples.
     """
-    entry = json.loads(answered.question.metadata)
-    verify = _verifier(entry["metadata"]["source_dataset"])
     answer = _answer(answered)
-    return answer is not None and any(
-        verify(answer=each, entry=entry) >= 1.0 for each in {answer.text, answer.expression}
-    )
+    if answer is None:
+        return False
+    metadata = answered.question.metadata
+    read = _with_tuples if _compares_tuples(metadata) else json.loads
+    number = stated_quantity(answer.expression)
+    readings = [answer.text, answer.expression, *([str(number.value)] if number else [])]
+    return any(_full_marks(reading, read(metadata)) for reading in dict.fromkeys(readings))
 
 
 def python(settings: Python, answered: Answered) -> float | None:
@@ -133,6 +138,34 @@ def _read_gold(gold: str) -> Answer:
 
 def _gold(answered: Answered) -> Answer:
     return _read_gold(answered.question.gold)
+
+
+def _full_marks(answer: str, entry: dict[str, Any]) -> bool:
+    with localcontext():  # Some verifiers set the precision of all decimals of the process.
+        return _verifier(entry["metadata"]["source_dataset"])(answer=answer, entry=entry) >= 1.0
+
+
+@lru_cache(maxsize=1024)
+def _compares_tuples(metadata: str) -> bool:
+    """Whether the own answer of an entry is right only if its lists are tuples; not where it states none."""
+    own = json.loads(metadata).get("answer")
+    return bool(own) and not _is_right(own, json.loads(metadata)) and _is_right(own, _with_tuples(metadata))
+
+
+def _is_right(own: str, entry: dict[str, Any]) -> bool:
+    try:
+        return _full_marks(own, entry)
+    except Exception:  # A verifier may raise anything over a list where it expects a tuple.
+        return False
+
+
+def _with_tuples(metadata: str) -> dict[str, Any]:
+    def tuples(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: tuples(inner) for key, inner in value.items()}
+        return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+    return tuples(json.loads(metadata))
 
 
 @cache

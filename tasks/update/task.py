@@ -130,7 +130,8 @@ def _note_without_signal(run: Run, step: int, samples: Sequence[SampleRow]) -> N
         why = (
             "an optimizer step had no gradient on any trained token, so the weights stayed as they were. Of the step's "
             f"samples are {statuses}. Look at reward/accuracy: are the questions too easy or too hard? And at "
-            "reward/status/…: could the answers be scored? policy/without_signal counts such steps"
+            "reward/status/…: could the answers be scored? With a correction, at policy/importance_rejected_share too. "
+            "policy/without_signal counts such steps"
         )
         logger.warning("step %d: %s", step, why)
         record(run.events, event, step=step, why=why)

@@ -55,21 +55,17 @@ def select(
     cut = takes_part & truncated if settings.truncated != "keep" else torch.zeros_like(takes_part)
     if settings.truncated == "drop":
         takes_part = takes_part & ~cut
-    rejected = torch.zeros_like(takes_part) if rejected is None else takes_part & rejected
-    takes_part = takes_part & ~rejected
-    rejected = rejected & ~cut
+    out = torch.zeros_like(takes_part) if rejected is None else takes_part & rejected
+    takes_part, out = takes_part & ~out, out & ~cut
     uninformative = torch.zeros_like(takes_part)
     if settings.zero_variance:
         uninformative[takes_part] = constant_groups(correctness[takes_part], groups[takes_part])
         takes_part = takes_part & ~uninformative
-        rejected = rejected & ~torch.isin(groups, groups[uninformative])
-    counts |= {
-        "stale": _count(stale),
-        "truncated": _count(cut),
-        "rejected": _count(rejected),
-        "zero_variance": _count(uninformative & ~cut),
-    }
-    return Selection(takes_part, takes_part & ~cut, counts, rejected)
+        out = out & ~torch.isin(groups, groups[uninformative])
+    counts |= {"stale": _count(stale), "truncated": _count(cut), "zero_variance": _count(uninformative & ~cut)}
+    if rejected is not None:
+        counts["rejected"] = _count(out)
+    return Selection(takes_part, takes_part & ~cut, counts, out)
 
 
 def _count(samples: Tensor) -> float:

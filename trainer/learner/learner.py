@@ -181,7 +181,8 @@ class Learner:
         means, maxima = accumulate(
             policy_objectives(self._policy, experience, passes, counts, self._algorithm, self._device), self._device
         )
-        step = self._optimizers["policy"].step(self.version, means["loss"], self._has_signal(experience, rows))
+        signal = self._has_signal(experience, rows, all_rejected=means["importance_used_mean"] == 0)
+        step = self._optimizers["policy"].step(self.version, means["loss"], signal)
         metrics = _named("policy", objective.metrics(means, maxima) | step)
         if self._critic:
             clip = self._algorithm.gae.value_clip
@@ -193,10 +194,11 @@ class Learner:
             metrics |= _named("critic", means | step)
         return metrics
 
-    def _has_signal(self, experience: Experience, rows: Sequence[int]) -> bool:
+    def _has_signal(self, experience: Experience, rows: Sequence[int], all_rejected: bool) -> bool:
         """Tell whether the policy's loss can have a gradient on a trained token of some rows."""
         mask, advantages = experience.estimate.mask[rows], experience.estimate.advantages[rows]
-        return bool(mask.any()) and (self._algorithm.kl_in_loss or bool((advantages[mask] != 0).any()))
+        of_rewards = bool((advantages[mask] != 0).any()) and not all_rejected
+        return bool(mask.any()) and (self._algorithm.kl_in_loss or of_rewards)
 
     def _reference_logprobs(self, sequences: Sequence[PromptResponse]) -> Tensor:
         """[N, T] by the weights that the run started from; with adapters, the policy itself without them."""

@@ -43,8 +43,7 @@ class Optimizer:
         """Clip the accumulated gradient to its global norm, take a step, and clear it.
 
         If the gradient or the loss is not finite, or there is nothing to learn from, the step is not taken: weights and
-        moments stay as they are. Otherwise the old moments would move the weights. A gradient of exactly 0 is nothing
-        to learn from: a correction may have rejected every token.
+        moments stay as they are. Otherwise the old moments would move the weights.
 
         Args:
             version: updates done, which decides the learning rate.
@@ -62,7 +61,6 @@ class Optimizer:
         norm = getattr(norm, "full_tensor", lambda: norm)()
         rate = self._learning_rate(version)
         finite = math.isfinite(loss) and bool(norm.isfinite())
-        signal = signal and norm.item() != 0.0
         if finite and signal:
             clip_grads_with_norm_(self._weights.values(), self._settings.max_grad_norm, norm)
             self._adamw.param_groups[0]["lr"] = rate
