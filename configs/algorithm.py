@@ -225,17 +225,9 @@ class Algorithm(Section):
     @model_validator(mode="after")
     def settings_have_their_effect(self) -> "Algorithm":
         """Refuse settings that would do nothing, or not what they say."""
-        needs = {
-            "sapo": self.loss == "sapo",
-            "dppo": self.loss == "dppo",
-            "dual_clip": self.loss == "clip",
-            "clip_low": self.loss in ("clip", "gspo", "cispo"),
-            "clip_high": self.loss in ("clip", "gspo", "cispo"),
-            "gae": self.advantage == "gae",
-        }
         defaults = Algorithm.model_fields
-        for name, used in needs.items():
-            if not used and getattr(self, name) != defaults[name].default:
+        for name, effective in self.effective.items():
+            if name in defaults and not effective and getattr(self, name) != defaults[name].default:
                 raise ValueError(
                     f"algorithm.{name} has no effect with loss {self.loss} and advantage {self.advantage}: leave it out"
                 )
@@ -257,6 +249,21 @@ class Algorithm(Section):
         if self.advantage == "maxrl" and self.kl_in_reward:
             raise ValueError("advantage maxrl divides by the mean reward: it needs rewards without a KL")
         return self
+
+    @property
+    def effective(self) -> dict[str, bool]:
+        """Whether a setting does anything beside the others, for those that may not; by path within this section."""
+        return {
+            "sapo": self.loss == "sapo",
+            "dppo": self.loss == "dppo",
+            "dual_clip": self.loss == "clip",
+            "clip_low": self.loss in ("clip", "gspo", "cispo"),
+            "clip_high": self.loss in ("clip", "gspo", "cispo"),
+            "gae": self.advantage == "gae",
+            "kl.estimator": self.kl.coefficient > 0,
+            "kl.place": self.kl.coefficient > 0,
+            "correction.weight_range": self.correction.weight != "none",
+        }
 
     @property
     def kl_in_loss(self) -> bool:

@@ -91,7 +91,7 @@ def verify(name: Run) -> None:
 
 @app.command()
 def plan(recipe: Recipe = "r1", overrides: Overrides = None, cluster: Cluster = None) -> None:
-    """Print the resolved recipe and what would start where; start nothing. Exit code 1 if it does not fit."""
+    """Print the resolved recipe, what would start where, and what its paper sets otherwise. Exit code 1: no fit."""
     from configs.loader import load_recipe
     from flows.plan import launch_plan, show
     from tasks.cluster.machines import parse_cluster

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from configs.loader import dump_yaml
+from configs.papers import differences
 from configs.schema import Recipe
 from tasks.cluster.capacity import Capacity, capacity, describe
 from tasks.cluster.devices import TYPE, device_environment, gpu_type
@@ -63,7 +64,7 @@ def launch_plan(recipe: Recipe, cluster: Cluster) -> LaunchPlan:
 
 
 def show(recipe: Recipe, plan: LaunchPlan, console: Console) -> None:
-    """Print the resolved recipe and the plan."""
+    """Print the resolved recipe, the plan, and what the cited papers set otherwise."""
     found = plan.capacity
     console.print(dump_yaml(recipe), markup=False, highlight=False)
     gpu = plan.cluster.gpu
@@ -93,6 +94,10 @@ def show(recipe: Recipe, plan: LaunchPlan, console: Console) -> None:
         console.print(f"the KV cache of an engine holds {found.cached_tokens} tokens")
     ends = ", ".join(f"{name} {length}" for name, length in described(plan.limits).items())
     console.print(f"an attempt is ended after: {ends}", soft_wrap=True)
+    for method, others in groupby(differences(recipe), key=lambda difference: difference.method):
+        console.print(f"{method}, where the paper has other settings:", markup=False, highlight=False)
+        for difference in others:
+            console.print(f"  {difference}", soft_wrap=True, markup=False, highlight=False)
     for problem in found.problems:
         console.print(f"[red]does not fit:[/] {problem}", soft_wrap=True)
 
