@@ -18,18 +18,21 @@ from tasks.run.directory import home
 from tasks.run.lock import check_free
 from tasks.run.resume import check_resume
 from tasks.run.stores import check_store
+from trainer.model.shape import longest_context
+from trainer.model.tokens import beyond_positions
 
 
 def check_before_start(name: str, overrides: Sequence[str], resume: str | None) -> None:
     """Refuse a run that can't work.
 
     Raises:
-        UserError: a recipe or a dataset with a mistake, a run that is not there, is being run or can't go on so, a
-            directory that can't be written, a Prefect server that doesn't answer or whose address holds a password, or
-            no SGLang.
+        UserError: a recipe or a dataset with a mistake, a context that is longer than the model's, a run that is not
+            there, is being run or can't go on so, a directory that can't be written, a Prefect server that doesn't
+            answer or whose address holds a password, or no SGLang.
     """
     recipe = _resumed(resume, overrides) if resume else load_recipe(name, overrides, gpus=local_gpus())
     check_sources(recipe.data)
+    _check_context(recipe)
     check_devices()
     _check_writable(home())
     if recipe.archive:
@@ -43,6 +46,12 @@ def _resumed(name: str, overrides: Sequence[str]) -> Recipe:
     run = opened(home(), name)
     check_free(run)
     return check_resume(run, overrides).recipe
+
+
+def _check_context(recipe: Recipe) -> None:
+    path = recipe.model.path
+    if problem := beyond_positions(path, recipe.model.context_length, longest_context(path)):
+        raise UserError(problem)
 
 
 def _check_writable(directory: Path) -> None:

@@ -95,11 +95,13 @@ def plan(recipe: Recipe = "r1", overrides: Overrides = None, cluster: Cluster = 
     from configs.loader import load_recipe
     from flows.plan import launch_plan, show
     from tasks.cluster.machines import parse_cluster
+    from tasks.run.directory import home, models_in
+    from trainer.model.pretrained import present
 
     machines = parse_cluster(cluster) if cluster else local_cluster()
     resolved = load_recipe(recipe, overrides or [], machines.gpus)
     found = launch_plan(resolved, machines)
-    show(resolved, found, console)
+    show(resolved, found, console, present(resolved.model, models_in(home())))
     if found.capacity.problems:
         raise typer.Exit(1)
 

@@ -22,6 +22,7 @@ from tasks.processes.network import LOOPBACK
 from tasks.server.launch import launch_spec
 from tasks.update.environment import learner_environment
 from trainer.model.shape import model_shape
+from trainer.model.tokens import named_ends
 
 FIRST_PORT = 30000
 WEIGHTS = Path("WEIGHTS")
@@ -63,8 +64,10 @@ def launch_plan(recipe: Recipe, cluster: Cluster) -> LaunchPlan:
     return LaunchPlan(cluster, processes, found, limits(recipe, shape.parameters))
 
 
-def show(recipe: Recipe, plan: LaunchPlan, console: Console) -> None:
-    """Print the resolved recipe, the plan, and what the cited papers set otherwise."""
+def show(recipe: Recipe, plan: LaunchPlan, console: Console, model: Path | None = None) -> None:
+    """Print the resolved recipe, the plan, what is known of the model's tokens if its folder is here, and what the
+    cited papers set otherwise.
+    """
     found = plan.capacity
     console.print(dump_yaml(recipe), markup=False, highlight=False)
     gpu = plan.cluster.gpu
@@ -92,8 +95,10 @@ def show(recipe: Recipe, plan: LaunchPlan, console: Console) -> None:
         console.print(f"memory of {_span(nodes)} itself: {describe(alike)}", soft_wrap=True)
     if found.cached_tokens is not None:
         console.print(f"the KV cache of an engine holds {found.cached_tokens} tokens")
-    ends = ", ".join(f"{name} {length}" for name, length in described(plan.limits).items())
-    console.print(f"an attempt is ended after: {ends}", soft_wrap=True)
+    if model:
+        console.print(f"a response ends at: {named_ends(model)}", soft_wrap=True, markup=False, highlight=False)
+    attempts = ", ".join(f"{name} {length}" for name, length in described(plan.limits).items())
+    console.print(f"an attempt is ended after: {attempts}", soft_wrap=True)
     for method, others in groupby(differences(recipe), key=lambda difference: difference.method):
         console.print(f"{method}, where the paper has other settings:", markup=False, highlight=False)
         for difference in others:

@@ -17,6 +17,7 @@ from tasks.cluster.memory import (
 )
 from tasks.cluster.placement import Layout, Node, place
 from trainer.model.shape import ModelShape, untrainable
+from trainer.model.tokens import beyond_positions
 
 GIB = 2**30
 TASK_CPUS = 0.25
@@ -73,6 +74,7 @@ def capacity(recipe: Recipe, nodes: Sequence[Node], gpu: Gpu | None, shape: Mode
     hosts = _hosts(recipe, layout, shape) if shape else {}
     problems = [
         *([untrainable(recipe.model.path, shape.quantisation)] if shape and shape.quantisation else []),
+        *_too_long(recipe, shape),
         *_without_cpu_for_tasks(recipe, nodes),
         *_too_large_for_hosts(hosts, nodes),
     ]
@@ -106,6 +108,11 @@ def describe(demand: Demand | None) -> str:
     parts = sorted(demand.parts.items(), key=lambda part: -part[1])
     shown = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts if size >= 0.05 * GIB)
     return f"{demand.total / GIB:.1f} GiB: {shown}"
+
+
+def _too_long(recipe: Recipe, shape: ModelShape | None) -> list[str]:
+    problem = beyond_positions(recipe.model.path, recipe.model.context_length, shape.positions if shape else None)
+    return [problem] if problem else []
 
 
 def _hosts(recipe: Recipe, layout: Layout, shape: ModelShape) -> dict[int, Demand]:

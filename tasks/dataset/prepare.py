@@ -19,6 +19,7 @@ from tasks.records.question import Finding, Prompt, Question
 from tasks.reward.scorer import Scorer, gold_statuses
 from tasks.run.directory import datasets_in, models_in
 from trainer.model.pretrained import materialise
+from trainer.model.tokens import beyond_positions, positions_in
 
 # Raise it when the same inputs would be prepared otherwise than before.
 PREPARATION_VERSION = 4
@@ -32,9 +33,11 @@ def prepare_in(home: Path, recipe: Recipe, weights: bool = True) -> tuple[Path, 
     Without `weights` no more is fetched from the hub than the prompts take: the tokenizer and the configuration.
 
     Raises:
-        UserError: as `prepare`, or the model can't be had.
+        UserError: as `prepare`, or the model can't be had, or it has fewer positions than the context takes.
     """
     model = materialise(recipe.model, models_in(home), weights)
+    if problem := beyond_positions(recipe.model.path, recipe.model.context_length, positions_in(model)):
+        raise UserError(problem)
     return model, prepare(recipe, model, datasets_in(home))
 
 

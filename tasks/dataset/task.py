@@ -15,16 +15,18 @@ def prepare_dataset(run: Run) -> Receipt:
     Both are cached by content, and what a run began with it keeps.
 
     Returns:
-        `model` (its folder in Hugging Face format) and what `tasks.dataset.store.Receipt` holds.
+        `model` (its folder in Hugging Face format), `tokens` (its `trainer.model.tokens.ModelTokens`) and what
+        `tasks.dataset.store.PreparedDataset` holds.
 
     Raises:
         UserError: a mistake in the recipe's data or model, or data that changed since the run began.
     """
     # Imported here, since it brings PyTorch and transformers, which the flow and the other tasks don't need.
     from tasks.dataset.prepare import prepare_in
+    from trainer.model.tokens import tokens_of
 
     model, receipt = prepare_in(run.home, run.recipe)
-    prepared = {"model": str(model), **asdict(receipt)}
+    prepared = {"model": str(model), "tokens": asdict(tokens_of(model)), **asdict(receipt)}
     first = once(run.dataset, lambda: dict(prepared))
     sources = ", ".join(source.source for source in run.recipe.data.everything)
     if first["digest"] != prepared["digest"]:

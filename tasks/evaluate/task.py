@@ -42,7 +42,7 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
             ),
         }
         metrics: dict[str, float] = {}
-        with fleet(run, version) as engines:
+        with fleet(run, dataset, version) as engines:
             for name, sampling in settings.items():
                 # The same seeds at every evaluation: what differs between two versions is then the weights alone.
                 answered = roll_out(engines, tokenizer, begin(prompts, 0, sampling), version, sampling)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from tokenizers import Tokenizer
 
@@ -17,6 +18,7 @@ from tasks.run.directory import Run, receipt_of
 from tasks.run.ledger import Receipt, once
 from tasks.server.client import EngineClient
 from tasks.weights.publication import bring_up
+from trainer.model.tokens import ModelTokens, read_tokenizer
 
 
 @stage(name="generate rollouts", run_name="rollout step {step} shard {shard}", limit=lambda limits: limits.rollout)
@@ -46,7 +48,8 @@ def generate_rollouts(
         )
         wanted = len(range(rollout.prompts_per_step)[number :: rollout.shards])
         rows = take_up(_carried(run, step - 1, shard), places, step, sampling)
-        with fleet(run, version, _engines_of(number, rollout.shards, run.recipe.engine.count)) as engines:
+        indices = _engines_of(number, rollout.shards, run.recipe.engine.count)
+        with fleet(run, dataset, version, indices) as engines:
             limit = wanted if wanted < len(places) else None
             rows = roll_out(engines, load_text_tokenizer(dataset), rows, version, sampling, limit)
         taken, left = split_finished(rows, wanted)
@@ -59,12 +62,13 @@ def generate_rollouts(
     return once(receipt_of(run.rollout(step, shard)), make)
 
 
-def fleet(run: Run, version: int, indices: Sequence[int] | None = None) -> Fleet:
+def fleet(run: Run, dataset: Receipt, version: int, indices: Sequence[int] | None = None) -> Fleet:
     """Return all or some engines of a run. A lost engine is brought up again with a weights version."""
+    ends = ModelTokens.of(dataset["tokens"]).ends
 
     def connect(index: int) -> EngineClient:
         (endpoint,) = bring_up(run, version, [find_engine(run, index)])
-        return EngineClient(endpoint)
+        return EngineClient(endpoint, ends=ends)
 
     settings = run.recipe.engine
     numbers = range(settings.count) if indices is None else indices
@@ -73,7 +77,7 @@ def fleet(run: Run, version: int, indices: Sequence[int] | None = None) -> Fleet
 
 def load_text_tokenizer(dataset: Receipt) -> Tokenizer:
     """Load the model's tokenizer for decoding, without transformers, whose import takes seconds."""
-    return Tokenizer.from_file(f"{dataset['model']}/tokenizer.json")
+    return read_tokenizer(Path(dataset["model"]))
 
 
 def _engines_of(shard: int, shards: int, engines: int) -> Sequence[int]:

@@ -20,6 +20,9 @@ FIRST_WAIT = 0.5  # Seconds; the wait before a retry is random, up to this limit
 LONGEST_WAIT = 10.0  # Seconds.
 TORN = -2
 """The version that a server reports while it has no weights or they change. It stays if the change is cut off."""
+UNTOUCHED = {"top_k": -1, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Sampling settings that leave the model's distribution as it is. They are named in each request, since a model's
+generation config or a server may have others as defaults, and log-probs of another distribution would be trained on."""
 WEIGHTS = "weights"
 MEMORY = (WEIGHTS, "kv_cache", "cuda_graph")
 """The GPU memory that a server can give up, by SGLang's names."""
@@ -56,9 +59,9 @@ class Response:
     """What an engine generated for one sample.
 
     Attributes:
-        ids: Token ids; the last one is the EOS if the finish reason is `stop`.
+        ids: Token ids; the last one is an end token if the finish reason is `stop`.
         logprobs: Behaviour log-prob of each token under the sampling temperature, as long as ids.
-        finish_reason: `stop` at an EOS, `length` at the token limit, `abort` if it was cut off before.
+        finish_reason: `stop` at an end token, `length` at the token limit, `abort` if it was cut off before.
         weights_version: Version that the server reported with the response.
     """
 
@@ -77,10 +80,18 @@ class EngineClient:
         retries: Number of retries so far.
     """
 
-    def __init__(self, endpoint: Endpoint, attempts: int = ATTEMPTS) -> None:
+    def __init__(self, endpoint: Endpoint, attempts: int = ATTEMPTS, ends: Sequence[int] = ()) -> None:
+        """Prepare to talk to a server.
+
+        Args:
+            endpoint: Where it is reached.
+            attempts: Number of tries of a request.
+            ends: Token ids that end a response, beside those that the server knows: it has no tokenizer.
+        """
         logging.getLogger("httpx").setLevel(logging.WARNING)  # It logs every request.
         self.retries = 0
         self._attempts = attempts
+        self._ends = list(ends)
         self._url, self._timeout = endpoint.url, endpoint.timeout
         self._http = httpx.Client(
             base_url=endpoint.url,
@@ -121,7 +132,13 @@ class EngineClient:
             {
                 "input_ids": [list(prompt) for prompt in prompts],
                 "sampling_params": [
-                    {"temperature": temperature, "max_new_tokens": longest, "sampling_seed": seed}
+                    {
+                        **UNTOUCHED,
+                        "temperature": temperature,
+                        "max_new_tokens": longest,
+                        "sampling_seed": seed,
+                        "stop_token_ids": self._ends,
+                    }
                     for seed, longest in zip(seeds, limits, strict=True)
                 ],
                 "rid": list(ids) if ids else None,

@@ -6,7 +6,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from configs.errors import UserError
@@ -17,6 +17,7 @@ from trainer.batches.collation import Tokens, collate
 from trainer.files import written_at_once
 from trainer.model import lora
 from trainer.model.scoring import score, score_in_chunks
+from trainer.model.tokens import GENERATION, copy_tokenizer
 
 Dtype = Literal["float32", "bfloat16"]
 
@@ -85,8 +86,9 @@ def load(folder: Path, *, temperature: float, dtype: Dtype, device: str = "cpu")
 def save(policy: Policy, tokenizer_from: Path, folder: Path, adapters: Lora | None = None) -> None:
     """Write weights (float32 safetensors), config, generation config and tokenizer to `folder`, atomically.
 
-    Adapters are merged into the written weights. All ranks must call it: rank 0 writes, and all return when the folder
-    is there.
+    Tokenizer and generation config are copied from `tokenizer_from` as they are: transformers would write a tokenizer
+    that it read wrongly, and refuses to write some generation configs. Adapters are merged into the written weights.
+    All ranks must call it: rank 0 writes, and all return when the folder is there.
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_model_state_dict(policy.model, options=options)
@@ -96,10 +98,12 @@ def save(policy: Policy, tokenizer_from: Path, folder: Path, adapters: Lora | No
         if adapters:
             state = lora.merged(cast(dict[str, Tensor], state), adapters.alpha / adapters.rank)
         with written_at_once(folder) as temporary:
+            policy.model.generation_config = GenerationConfig()
             policy.model.save_pretrained(
                 temporary, state_dict={name: value for name, value in state.items() if name not in tied}
             )
-            AutoTokenizer.from_pretrained(tokenizer_from, local_files_only=True).save_pretrained(temporary)
+            (temporary / GENERATION).unlink()
+            copy_tokenizer(tokenizer_from, temporary)
     distributed.barrier()
 
 

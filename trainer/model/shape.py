@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import safe_open
 
 from configs.errors import UserError
+from trainer.model.tokens import positions, positions_in
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -27,6 +28,7 @@ class ModelShape:
         cache_values: numbers that the KV cache holds for a token, over all layers.
         cache_heads: heads that the cache can be divided by; the latent of multi-head latent attention can't be.
         quantisation: how the weights are quantised, such as `fp8`; None if they are not.
+        positions: tokens of the longest context; None where that is not known.
     """
 
     parameters: int
@@ -37,17 +39,22 @@ class ModelShape:
     cache_values: int
     cache_heads: int
     quantisation: str | None = None
+    positions: int | None = None
 
 
 KNOWN: Mapping[str, ModelShape] = {
-    "tiny": ModelShape(1_586_944, 393_664, 4, 192, 63, 512, 2),
-    "smollm2": ModelShape(134_515_008, 3_540_096, 30, 576, 49_152, 11_520, 3),
-    "Qwen/Qwen2.5-0.5B-Instruct": ModelShape(494_032_768, 14_912_384, 24, 896, 151_936, 6_144, 2),
-    "Qwen/Qwen3-1.7B": ModelShape(1_720_574_976, 50_336_000, 28, 2_048, 151_936, 57_344, 8),
-    "Qwen/Qwen3-8B": ModelShape(8_190_735_360, 192_946_432, 36, 4_096, 151_936, 73_728, 8),
-    "Qwen/Qwen3-32B": ModelShape(32_762_123_264, 487_598_336, 64, 5_120, 151_936, 131_072, 8),
-    "meta-llama/Llama-3.1-70B-Instruct": ModelShape(70_553_706_496, 855_654_400, 80, 8_192, 128_256, 163_840, 8),
-    "deepseek-ai/DeepSeek-R1": ModelShape(671_026_404_352, 11_507_286_016, 61, 7_168, 129_280, 35_136, 1, "fp8"),
+    "tiny": ModelShape(1_586_944, 393_664, 4, 192, 63, 512, 2, positions=1_024),
+    "smollm2": ModelShape(134_515_008, 3_540_096, 30, 576, 49_152, 11_520, 3, positions=8_192),
+    "Qwen/Qwen2.5-0.5B-Instruct": ModelShape(494_032_768, 14_912_384, 24, 896, 151_936, 6_144, 2, positions=32_768),
+    "Qwen/Qwen3-1.7B": ModelShape(1_720_574_976, 50_336_000, 28, 2_048, 151_936, 57_344, 8, positions=40_960),
+    "Qwen/Qwen3-8B": ModelShape(8_190_735_360, 192_946_432, 36, 4_096, 151_936, 73_728, 8, positions=40_960),
+    "Qwen/Qwen3-32B": ModelShape(32_762_123_264, 487_598_336, 64, 5_120, 151_936, 131_072, 8, positions=40_960),
+    "meta-llama/Llama-3.1-70B-Instruct": ModelShape(
+        70_553_706_496, 855_654_400, 80, 8_192, 128_256, 163_840, 8, positions=131_072
+    ),
+    "deepseek-ai/DeepSeek-R1": ModelShape(
+        671_026_404_352, 11_507_286_016, 61, 7_168, 129_280, 35_136, 1, "fp8", 163_840
+    ),
 }
 """Models that a plan can be made for without a download. A test counts each from its configuration."""
 
@@ -78,6 +85,11 @@ def parameters_of(path: str) -> int | None:
     return sum(map(_values_in, files)) or None
 
 
+def longest_context(path: str) -> int | None:
+    """Return the positions of a known model, or of one in a folder; None for any other."""
+    return KNOWN[path].positions if path in KNOWN else positions_in(Path(path))
+
+
 def shape_of(config: "PreTrainedConfig") -> ModelShape:
     """Build a model of a configuration on PyTorch's `meta` device, without memory for its weights, and count."""
     import torch
@@ -96,6 +108,7 @@ def shape_of(config: "PreTrainedConfig") -> ModelShape:
         cache_values=len(blocks) * _cache_values_of_a_layer(config),
         cache_heads=1 if _has_latent_attention(config) else config.num_key_value_heads,
         quantisation=quantisation(config.to_dict()),
+        positions=positions(config.to_dict()),
     )
 
 

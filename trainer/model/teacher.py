@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from transformers import AutoTokenizer
-
 from configs.errors import UserError
+from trainer.model.tokens import read_tokenizer
 
 
 def check_same_tokenizer(student_dir: Path, teacher_dir: Path) -> None:
@@ -15,10 +14,7 @@ def check_same_tokenizer(student_dir: Path, teacher_dir: Path) -> None:
     Raises:
         UserError: names a token that the two number differently.
     """
-    student, teacher = (
-        AutoTokenizer.from_pretrained(folder, local_files_only=True).get_vocab()
-        for folder in (student_dir, teacher_dir)
-    )
+    student, teacher = (read_tokenizer(folder).get_vocab() for folder in (student_dir, teacher_dir))
     for token, number in student.items():
         if teacher.get(token) != number:
             raise UserError(

@@ -17,6 +17,7 @@ from configs.loader import RECIPES, load_recipe
 from configs.schema import Recipe
 from flows.plan import LaunchPlan, describe_bundles, launch_plan, show
 from tasks.cluster.machines import GPUS, parse_cluster
+from tests.families import FAMILIES, build
 
 SNAPSHOTS = Path(__file__).parent / "plans"
 LOOKED_AT = {
@@ -33,8 +34,8 @@ def recipe(model: str, engine_gpus: int, engines: int, ranks: int, placement: st
     return Recipe.model_validate(
         {
             "name": "planned",
-            "model": {"path": model, "dtype": "bfloat16", "context_length": 4096},
-            "rollout": {"max_response_tokens": 2048},
+            "model": {"path": model, "dtype": "bfloat16", "context_length": 1024 if model == "tiny" else 4096},
+            "rollout": {"max_response_tokens": 512 if model == "tiny" else 2048},
             "engine": {"count": engines, "gpus": engine_gpus, "placement": placement},
             "learner": {"ranks": ranks, "gpus": 1 if engine_gpus else 0},
         }
@@ -184,6 +185,29 @@ def test_what_asks_for_no_gpu_runs_on_the_cpu_of_a_machine_with_gpus():
     assert "--device=cpu" in plan.processes[0].command
     assert "OMP_NUM_THREADS" in plan.processes[1].environment
     assert plan.capacity.problems == []
+
+
+def test_u19_a_context_longer_than_the_model_has_does_not_fit(tmp_path: Path):
+    build("llama3", tmp_path / "local", weights=False)
+    for path, longest in {"tiny": 1024, "smollm2": 8192, str(tmp_path / "local"): 128, "Qwen/Qwen3-8B": 40_960}.items():
+        for length, fits in ((longest, True), (longest + 1, False)):
+            wanted = load_recipe("smollm2", [f"model.path={path}", f"model.context_length={length}"])
+
+            problems = launch_plan(wanted, parse_cluster("cpu")).capacity.problems
+
+            said = f"model.context_length is {length}, but model.path {path} has {longest} positions"
+            assert any(problem.startswith(said) for problem in problems) is not fits
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_u11_the_plan_names_the_tokens_that_end_a_response(family: str, tmp_path: Path):
+    folder = build(family, tmp_path / "model", weights=False)
+    console = Console(file=io.StringIO(), width=120)
+
+    show(recipe("tiny", 0, 1, 1), launch_plan(recipe("tiny", 0, 1, 1), parse_cluster("cpu")), console, folder)
+
+    assert isinstance(console.file, io.StringIO)
+    assert f"a response ends at: {FAMILIES[family].eos} (" in console.file.getvalue()
 
 
 def test_a_plan_of_64_nodes_is_shown_on_a_page():

@@ -19,6 +19,8 @@ from tasks.server.client import (
     EngineUnavailable,
     WeightsNotUpdated,
 )
+from tests.families import FAMILIES, build
+from trainer.model.tokens import tokens_of
 
 Answer = tuple[int, Any]  # status and JSON body; status 0: no answer until the client gives up
 GENERATE, UPDATE, INFO = "/generate", "/update_weights_from_disk", "/model_info"
@@ -192,3 +194,24 @@ def test_an_update_after_which_the_old_version_is_reported_is_an_error(server: F
     server.answers = {UPDATE: [(200, {"success": True})], INFO: [(200, {"weight_version": "4"})]}
     with pytest.raises(WeightsNotUpdated, match="reports version 4"):
         client.update_weights(Path("/weights/5"), 5)
+
+
+def sampling_settings(server: FakeServer, client: EngineClient, temperature: float = 1.0) -> dict[str, Any]:
+    server.answers[GENERATE] = [(200, [sample([5], [-0.1])])]
+    client.generate([[1]], [7], temperature, 4)
+    return server.requests[-1][1]["sampling_params"][0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_u11_each_request_names_all_tokens_that_end_a_response(family: str, server: FakeServer, tmp_path: Path):
+    ends = tokens_of(build(family, tmp_path, weights=False)).ends
+
+    assert sampling_settings(server, EngineClient(Endpoint(server.url, "key"), ends=ends))["stop_token_ids"] == [*ends]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
+def test_u15_each_request_names_what_leaves_the_distribution_as_it_is(server: FakeServer, temperature: float):
+    settings = sampling_settings(server, EngineClient(Endpoint(server.url, "key")), temperature)
+
+    untouched = {"top_k": -1, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+    assert settings.items() >= {**untouched, "temperature": temperature}.items()

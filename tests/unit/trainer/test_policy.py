@@ -1,4 +1,5 @@
 import copy
+import json
 from collections.abc import Sequence
 from math import cos, log
 from pathlib import Path
@@ -30,10 +31,12 @@ from transformers import (
 )
 
 from configs.errors import UserError
+from tests.families import FAMILIES, build, edit
 from trainer.batches.collation import collate
 from trainer.batches.packing import PromptResponse
 from trainer.model import policy, scoring
 from trainer.model.policy import Policy
+from trainer.model.tokens import tokens_of
 
 
 class Bigram(nn.Module):
@@ -260,6 +263,48 @@ def test_a_saved_folder_has_all_that_an_engine_needs(policy_dir: Path, tmp_path:
 
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= names
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_u10_tokenizer_and_generation_config_are_saved_as_they_are(family: str, tmp_path: Path):
+    source = build(family, tmp_path / "source")
+
+    policy.save(policy.load(source, temperature=1.0, dtype="float32"), source, tmp_path / "out")
+    policy.save(policy.load(tmp_path / "out", temperature=1.0, dtype="float32"), tmp_path / "out", tmp_path / "again")
+
+    for name in {file.name for file in source.iterdir()} - {"config.json", "model.safetensors"}:
+        assert (tmp_path / "again" / name).read_bytes() == (source / name).read_bytes()
+    assert {file.name for file in (tmp_path / "again").iterdir()} == {file.name for file in source.iterdir()}
+    assert tokens_of(tmp_path / "again") == tokens_of(source)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": 0.6, "top_p": 0.95, "top_k": 20},
+        {"do_sample": False, "top_p": 0.8},
+        {"num_beams": 1, "early_stopping": True},
+        {"repetition_penalty": 1.1, "a_setting_of_later": 3, "eos_token_id": [302, 300]},
+        {"temperature": 0.0, "do_sample": True, "pad_token_id": -1},
+    ],
+    ids=["sampling without do_sample", "top_p without it", "beams", "unknown settings", "out of range"],
+)
+def test_u15_a_generation_config_that_transformers_refuses_to_save_is_kept(settings: dict[str, Any], tmp_path: Path):
+    source = build("qwen2.5", tmp_path / "source")
+    (source / "generation_config.json").write_text(json.dumps(settings))
+
+    policy.save(policy.load(source, temperature=1.0, dtype="float32"), source, tmp_path / "out")
+
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text()) == settings
+
+
+def test_u15_sampling_settings_in_the_model_s_configuration_stop_no_save(tmp_path: Path):
+    source = build("smollm2", tmp_path / "source")
+    edit(source / "config.json", temperature=0.6, top_p=0.9, do_sample=False)
+
+    policy.save(policy.load(source, temperature=1.0, dtype="float32"), source, tmp_path / "out")
+
+    assert policy.load(tmp_path / "out", temperature=1.0, dtype="float32")
 
 
 UNSUPPORTED = {

@@ -8,12 +8,16 @@ from configs.errors import UserError
 from trainer.model import tiny_policy
 from trainer.model.shape import KNOWN, model_shape, parameters_of, shape_of
 
-QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936}
+QWEN3 = {
+    **{"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936},
+    "max_position_embeddings": 40_960,
+}
 
 CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
     "smollm2": {
         **{"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30},
         **{"num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49_152, "tie_word_embeddings": True},
+        "max_position_embeddings": 8192,
     },
     "Qwen/Qwen2.5-0.5B-Instruct": {
         **{"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
@@ -37,6 +41,7 @@ CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
     "meta-llama/Llama-3.1-70B-Instruct": {
         **{"model_type": "llama", "hidden_size": 8192, "intermediate_size": 28_672, "num_hidden_layers": 80},
         **{"num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128_256, "tie_word_embeddings": False},
+        "max_position_embeddings": 131_072,
     },
     "deepseek-ai/DeepSeek-R1": {
         **{"model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18_432, "num_hidden_layers": 61},
@@ -44,6 +49,7 @@ CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
         **{"first_k_dense_replace": 3, "num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129_280},
         **{"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128},
         **{"v_head_dim": 128, "tie_word_embeddings": False, "quantization_config": {"quant_method": "fp8"}},
+        "max_position_embeddings": 163_840,
     },
 }
 """The `config.json` of the models that are known, as far as it decides their size."""
