@@ -25,6 +25,7 @@ from trainer.model import lora, policy, sharding
 from trainer.model.critic import Critic
 from trainer.model.policy import Policy
 from trainer.model.teacher import check_same_tokenizer
+from trainer.model.tokens import tokens_of
 from trainer.state import checkpoint
 from trainer.state.export import Export
 from trainer.state.weight_history import WeightHistory
@@ -57,6 +58,7 @@ class Learner:
         self._algorithm = recipe.algorithm
         self._device = device
         self._start = policy_dir
+        self._tokens = tokens_of(policy_dir)
         self._policy = self._load(policy_dir)
         if recipe.learner.lora:
             lora.inject(self._policy.model, recipe.learner.lora, recipe.seed)
@@ -215,7 +217,7 @@ class Learner:
 
     def _load(self, folder: Path) -> Policy:
         temperature, dtype = self._recipe.rollout.temperature, self._recipe.model.dtype
-        return policy.load(folder, temperature=temperature, dtype=dtype, device=self._device)
+        return policy.load(folder, temperature=temperature, dtype=dtype, device=self._device, tokens=self._tokens)
 
     def _frozen(self, folder: Path) -> Policy:
         frozen = self._load(folder).requires_grad_(False)

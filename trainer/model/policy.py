@@ -17,7 +17,7 @@ from trainer.batches.collation import Tokens, collate
 from trainer.files import written_at_once
 from trainer.model import lora
 from trainer.model.scoring import score, score_in_chunks
-from trainer.model.tokens import GENERATION, copy_tokenizer
+from trainer.model.tokens import GENERATION, ModelTokens, copy_tokenizer, tokens_of
 
 Dtype = Literal["float32", "bfloat16"]
 
@@ -34,21 +34,31 @@ class Policy(nn.Module):
         temperature: logits are divided by it, as the engine does when it samples.
         dtype: number format of matrix products. Log-probs are always float32, except for a `model` in float64, which
             `float32` leaves as it is.
+        tokens: what of its output layer are tokens; None means all rows of it.
     """
 
-    def __init__(self, model: PreTrainedModel, temperature: float, dtype: Dtype) -> None:
+    _unused: Tensor | None
+
+    def __init__(
+        self, model: PreTrainedModel, temperature: float, dtype: Dtype, tokens: ModelTokens | None = None
+    ) -> None:
         super().__init__()
         disable_progress_bar()  # Weights are written every step: a bar each time would drown the log.
         model.set_attn_implementation(attention.NAME)
         self.model = model
         self.temperature = temperature
         self.dtype = getattr(torch, dtype)
+        head = cast(nn.Module, model.get_output_embeddings())
+        unused = tokens.unused(head.get_parameter("weight").shape[0]) if tokens else []
+        self.register_buffer("_unused", torch.tensor(unused) if unused else None, persistent=False)
 
     def forward(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
         """Log-prob (with gradient) and entropy (without) of each response token: two [B, T] float32, 0 on padding."""
         head = cast(nn.Module, self.model.get_output_embeddings())
         with self._autocast(tokens):
-            logprobs, entropies = score_in_chunks(head, self.hidden_states(tokens), tokens.targets, self.temperature)
+            logprobs, entropies = score_in_chunks(
+                head, self.hidden_states(tokens), tokens.targets, self.temperature, self._unused
+            )
         return tokens.to_rows(logprobs), tokens.to_rows(entropies)
 
     def hidden_states(self, tokens: Tokens) -> Tensor:
@@ -69,18 +79,28 @@ class Policy(nn.Module):
         return torch.autocast(tokens.input_ids.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
 
-def load(folder: Path, *, temperature: float, dtype: Dtype, device: str = "cpu") -> Policy:
+def load(
+    folder: Path, *, temperature: float, dtype: Dtype, device: str = "cpu", tokens: ModelTokens | None = None
+) -> Policy:
     """Load a policy, not sharded yet, from a Hugging Face folder.
 
+    Args:
+        folder: of the model, with its tokenizer.
+        temperature: see `Policy`.
+        dtype: see `Policy`.
+        device: `cpu` or `cuda`.
+        tokens: what of its output layer are tokens; None means those of its own tokenizer. A teacher takes the
+            student's, so that both are distributions over the same tokens.
+
     Raises:
-        UserError: if the architecture computes something else for packed sequences than for each alone.
+        UserError: if the architecture computes something else for packed sequences than for each alone, or its
+            tokenizer can't be read.
     """
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, use_safetensors=True, local_files_only=True
     )
-    policy = Policy(model.eval(), temperature, dtype).to(device)
-    _check_architecture(policy.model)
-    return policy
+    _check_architecture(model.eval().to(device))
+    return Policy(model, temperature, dtype, tokens or tokens_of(folder)).to(device)
 
 
 def save(policy: Policy, tokenizer_from: Path, folder: Path, adapters: Lora | None = None) -> None:

@@ -266,6 +266,41 @@ def test_a_saved_folder_has_all_that_an_engine_needs(policy_dir: Path, tmp_path:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_u12_log_probs_and_gradients_are_those_over_the_tokens_of_the_tokenizer(family: str, tmp_path: Path):
+    folder = build(family, tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    real = model.config.vocab_size - FAMILIES[family].padded
+    prompt, response = [1, 2, real - 1], [5, real - 2, 7]
+    logits = model(torch.tensor([prompt + response])).logits[0, 2:-1, :real] / TEMPERATURE
+    expected = logits.log_softmax(-1)[range(3), response]
+    entropies = torch.distributions.Categorical(logits=logits).entropy()
+
+    loaded = policy.load(folder, temperature=TEMPERATURE, dtype="float32")
+    logprobs, entropy = loaded(collate([(prompt, response)]))
+
+    torch.testing.assert_close(logprobs[0], expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(entropy[0], entropies, atol=1e-5, rtol=0)
+    weights = torch.tensor([1.0, -2.0, 3.0])
+    naive_gradient = weighted_gradient(model, expected, weights)
+    gradient = weighted_gradient(loaded.model, logprobs[0], weights)
+    assert (gradient - naive_gradient).norm() / naive_gradient.norm() < 1e-5
+
+
+def test_u12_where_every_row_is_a_token_no_bit_changes(policy_dir: Path):
+    tokens = collate([(prompt, response) for prompt, response in SEQUENCES if response])
+    loaded = policy.load(policy_dir, temperature=TEMPERATURE, dtype="float32")
+    unmasked = Policy(AutoModelForCausalLM.from_pretrained(policy_dir).eval(), TEMPERATURE, "float32")
+
+    ours, theirs = loaded(tokens), unmasked(tokens)
+
+    assert all(torch.equal(own, their) for own, their in zip(ours, theirs, strict=True))
+    gradients = [
+        torch.autograd.grad(out[0].sum(), list(of.parameters())) for out, of in ((ours, loaded), (theirs, unmasked))
+    ]
+    assert all(torch.equal(own, their) for own, their in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_u10_tokenizer_and_generation_config_are_saved_as_they_are(family: str, tmp_path: Path):
     source = build(family, tmp_path / "source")
 

@@ -6,12 +6,15 @@ import pytest
 import torch
 
 from configs.errors import UserError
+from configs.schema import Recipe
+from tests.families import build
 from trainer.batches.collation import collate
 from trainer.batches.samples import Sample
 from trainer.learner.learner import Learner
 from trainer.model import policy
 from trainer.model.policy import Policy
 from trainer.model.tiny_policy import build_tokenizer
+from trainer.model.tokens import tokens_of
 
 DISTILLATION = {"advantage": "distillation", "loss": "policy_gradient", "teacher": "a folder"}
 
@@ -80,3 +83,17 @@ def test_a_teacher_with_another_tokenizer_is_refused(
 def test_distillation_without_a_teacher_is_refused(make_learner: Callable[..., Learner]):
     with pytest.raises(ValueError, match="needs a teacher_dir"):
         make_learner(algorithm=DISTILLATION)
+
+
+def test_u12_policy_reference_and_teacher_are_distributions_over_the_same_tokens(tmp_path: Path):
+    student, teacher = build("qwen3", tmp_path / "student"), build("qwen3", tmp_path / "teacher", vocab_size=384)
+    real = tokens_of(student).ids[-1][1]
+    recipe = Recipe.model_validate(
+        {"name": "padded", "algorithm": {**DISTILLATION, "kl": {"coefficient": 0.1}, "old_policy": "learner"}}
+    )
+    learner = Learner(recipe, student, teacher)
+
+    for model in (learner._policy, learner._reference, learner._teacher):
+        assert model is not None
+        probabilities = model(collate([([1, 2], [token]) for token in range(real)]))[0].exp()
+        assert probabilities.sum().item() == pytest.approx(1.0, abs=1e-5)
