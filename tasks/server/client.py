@@ -166,6 +166,15 @@ class EngineClient:
         answer = self._request("POST", "/weights_checker", {"action": "checksum"})
         return digest([rank["per_gpu_checksum"] for rank in answer["ranks"]])
 
+    def tensor_checksums(self) -> dict[str, str]:
+        """Return a checksum of each tensor that the server computes with, by the server's name; of all its ranks."""
+        answer = self._request("POST", "/weights_checker", {"action": "checksum"})
+        parts: dict[str, list[str]] = {}
+        for rank in answer["ranks"]:
+            for name, checksum in rank["checksums"].items():
+                parts.setdefault(name, []).append(checksum)
+        return {name: digest(checksums) for name, checksums in parts.items()}
+
     def update_weights(self, folder: Path, version: int) -> None:
         """Load weights from a folder and check that the server reports their version.
 

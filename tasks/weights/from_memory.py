@@ -20,8 +20,9 @@ import torch
 from configs.schema import Recipe
 from tasks.cluster.limits import limits
 from tasks.server.client import TORN, Endpoint, EngineClient, WeightsNotUpdated, WeightsUnchanged
-from tasks.weights.arrival import check_arrival
+from tasks.weights.arrival import check_taken
 from tasks.weights.transports import TRANSPORTS, together
+from trainer.files import digest
 from trainer.state.export import Named, buckets
 
 
@@ -33,7 +34,8 @@ class Sender:
         self._limit, self._connect = limits(recipe, None).bucket, recipe.timeouts.connect  # seconds
         self._colocated = recipe.engine.colocated
         self._transport = TRANSPORTS[recipe.weight_sync.via](recipe)
-        self._known: dict[str, tuple[list[int], str]] = {}
+        self._dtype = getattr(torch, recipe.model.dtype)  # of the engines' weights
+        self._known: dict[str, tuple[dict[str, int], dict[str, str]]] = {}
 
     def send(self, weights: Iterator[Named], sizes: Sequence[int], version: int, engines: Sequence[Endpoint]) -> None:
         """Bring running engines to a weights version.
@@ -68,30 +70,32 @@ class Sender:
     ) -> None:
         self._tell(clients, "/update_weight_version", new_version=str(TORN), abort_all_requests=False)
         self._tell(clients, "/begin_weight_update")
-        prints: list[int] = []
+        prints: dict[str, int] = {}
         for number, count in enumerate(counts, start=1):
             bucket = list(islice(weights, count))
-            prints += [int(torch.hash_tensor(tensor).item()) for _, tensor in bucket]
+            prints |= {name: int(torch.hash_tensor(tensor.to(self._dtype)).item()) for name, tensor in bucket}
             self._transport.send(clients, bucket, last=number == len(counts))
         self._tell(clients, "/end_weight_update")
         self._check(clients, prints, version)
         self._tell(clients, "/update_weight_version", new_version=str(version), abort_all_requests=False)
 
-    def _check(self, clients: Sequence[EngineClient], prints: list[int], version: int) -> None:
-        """Check that all engines have equal weights now, and that their weights changed if others were sent.
+    def _check(self, clients: Sequence[EngineClient], prints: dict[str, int], version: int) -> None:
+        """Check that all engines have equal weights now, and that each tensor that changed arrived.
 
         Args:
             clients: the engines.
-            prints: a hash of each tensor that was sent.
+            prints: a hash of each tensor that was sent, by name.
             version: the weights version that was sent.
         """
-        checksums = together(*(client.weights_checksum for client in clients), timeout=self._limit)
-        for client, checksum in zip(clients, checksums, strict=True):
-            sent, before = self._known.get(client.url, (prints, None))
-            check_arrival(client.url, version, before, checksum, lambda sent=sent: sent == prints)
-            self._known[client.url] = prints, checksum
-        if len(set(checksums)) > 1:
-            raise WeightsUnchanged(f"after the same update engines have different checksums: {checksums}")
+        checksums = together(*(client.tensor_checksums for client in clients), timeout=self._limit)
+        for client, now in zip(clients, checksums, strict=True):
+            if known := self._known.get(client.url):
+                sent, before = known
+                check_taken(client.url, version, before, now, sent, prints)
+            self._known[client.url] = prints, now
+        if any(now != checksums[0] for now in checksums):
+            wholes = [digest(now) for now in checksums]
+            raise WeightsUnchanged(f"after the same update engines have different checksums: {wholes}")
 
     @contextmanager
     def _paused(self, clients: Sequence[EngineClient]) -> Iterator[None]:

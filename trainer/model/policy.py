@@ -1,9 +1,11 @@
 """The policy: a causal language model that returns log-probs of response tokens."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
@@ -23,6 +25,8 @@ Dtype = Literal["float32", "bfloat16"]
 
 TOLERANCE = 1e-3
 """Largest difference of log-probs between the packed and the model's own forward pass, in float32 on any device."""
+SHOWN = 3
+"""Names of each kind in an error about weights."""
 
 
 class Policy(nn.Module):
@@ -93,12 +97,10 @@ def load(
             student's, so that both are distributions over the same tokens.
 
     Raises:
-        UserError: if the architecture computes something else for packed sequences than for each alone, or its
-            tokenizer can't be read.
+        UserError: if the files' tensors are not exactly the model's, if the architecture computes something else for
+            packed sequences than for each alone, or if its tokenizer can't be read.
     """
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, use_safetensors=True, local_files_only=True
-    )
+    model = _read_model(folder)
     _check_architecture(model.eval().to(device))
     return Policy(model, temperature, dtype, tokens or tokens_of(folder)).to(device)
 
@@ -125,6 +127,37 @@ def save(policy: Policy, tokenizer_from: Path, folder: Path, adapters: Lora | No
             (temporary / GENERATION).unlink()
             copy_tokenizer(tokenizer_from, temporary)
     distributed.barrier()
+
+
+def _read_model(folder: Path) -> PreTrainedModel:
+    """Load a model, with each of its weights from the folder: transformers fills in random ones where some lack."""
+    try:
+        model, found = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told of below, all at once
+        )
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise UserError(f"the weights in {folder} can't be read: {error}") from error
+    wrong = {
+        "missing": sorted(found["missing_keys"] - {name for name, *_ in found["mismatched_keys"]}),
+        "of another shape": sorted(name for name, *_ in found["mismatched_keys"]),
+        "of no place in it": sorted(found["unexpected_keys"]),
+    }
+    if any(wrong.values()):
+        told = "; ".join(f"{len(names)} {what} ({_some(names)})" for what, names in wrong.items() if names)
+        raise UserError(
+            f"the weights in {folder} don't fit its config.json, a {type(model).__name__}: {told}. Give the model as "
+            "its own save_pretrained writes it"
+        )
+    return model
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -340,6 +340,69 @@ def test_u15_sampling_settings_in_the_model_s_configuration_stop_no_save(tmp_pat
     policy.save(policy.load(source, temperature=1.0, dtype="float32"), source, tmp_path / "out")
 
     assert policy.load(tmp_path / "out", temperature=1.0, dtype="float32")
+
+
+def layer_added(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return state | {name.replace("layers.1", "layers.2"): value.clone() for name, value in state.items()}
+
+
+MISFITS = {
+    "all with a prefix": (
+        lambda state: {f"policy.{name}": value for name, value in state.items()},
+        r"(\d+) missing \(lm_head\.weight, .*\1 of no place in it \(policy\.lm_head\.weight",
+    ),
+    "one tensor less": (
+        lambda state: {name: value for name, value in state.items() if name != "model.norm.weight"},
+        r"1 missing \(model\.norm\.weight\)",
+    ),
+    "no output layer": (
+        lambda state: {name: value for name, value in state.items() if name != "lm_head.weight"},
+        r"1 missing \(lm_head\.weight\)",
+    ),
+    "another shape": (
+        lambda state: state | {"model.norm.weight": torch.ones(8)},
+        r"1 of another shape \(model\.norm\.weight\)",
+    ),
+    "a layer too many": (layer_added, r"12 of no place in it \(model\.layers\.2\.input_layernorm\.weight"),
+    "a head of another task": (
+        lambda state: state | {"v_head.summary.weight": torch.ones(1, 16)},
+        r"1 of no place in it \(v_head\.summary\.weight\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "told"), MISFITS.values(), ids=MISFITS)
+def test_u18_weights_that_do_not_fit_their_model_are_refused_with_the_names(change: Any, told: str, tmp_path: Path):
+    folder = build("qwen2.5", tmp_path)
+    save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors", {"format": "pt"})
+
+    with pytest.raises(UserError, match=rf"don't fit its config\.json, a Qwen2ForCausalLM: .*{told}"):
+        policy.load(folder, temperature=1.0, dtype="float32")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"cut off"])
+def test_u18_weights_that_can_not_be_read_are_refused_in_a_line(content: bytes | None, tmp_path: Path):
+    folder = build("qwen2.5", tmp_path)
+    index = {"metadata": {}, "weight_map": dict.fromkeys(load_file(folder / "model.safetensors"), "part-1.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "model.safetensors").unlink()
+    if content is not None:
+        (folder / "part-1.safetensors").write_bytes(content)
+
+    with pytest.raises(UserError, match="can't be read: "):
+        policy.load(folder, temperature=1.0, dtype="float32")
+
+
+def test_u18_names_that_transformers_knows_how_to_read_fit(tmp_path: Path):
+    folder = build("qwen2.5", tmp_path)
+    state = load_file(folder / "model.safetensors")
+    expected = policy.load(folder, temperature=1.0, dtype="float32").state_dict()
+    old = {name.removeprefix("model."): value for name, value in state.items()}
+    save_file(old | {"layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}, folder / "model.safetensors")
+
+    loaded = policy.load(folder, temperature=1.0, dtype="float32").state_dict()
+
+    assert all(torch.equal(value, expected[name]) for name, value in loaded.items())
 
 
 UNSUPPORTED = {

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from configs.schema import Recipe
-from tasks.server.client import TORN, Endpoint, WeightsNotUpdated
+from tasks.server.client import TORN, Endpoint, WeightsNotUpdated, WeightsUnchanged
 from tasks.weights import from_memory
+from tasks.weights.arrival import check_taken
 from tasks.weights.from_memory import Sender
 from tasks.weights.transports import TRANSPORTS, together
 from trainer.state.export import Named
@@ -25,6 +26,7 @@ class Server:
         self.url, self.told, self.loaded = name, [], {}
         self.fails_at: str | None = None
         self.lies = False
+        self.deaf_to: set[str] = set()
 
     def command(self, path: str, **body: Any) -> None:
         self.told.append(f"{path} {body['new_version']}" if "new_version" in body else path)
@@ -34,11 +36,11 @@ class Server:
     def load(self, bucket: Sequence[Named]) -> None:
         self.command(f"bucket of {len(bucket)}")
         if not self.lies:
-            self.loaded |= {name: tensor.tolist() for name, tensor in bucket}
+            self.loaded |= {name: tensor.tolist() for name, tensor in bucket if name not in self.deaf_to}
 
-    def weights_checksum(self) -> str:
+    def tensor_checksums(self) -> dict[str, str]:
         self.told.append("checksum")
-        return str(sorted(self.loaded.items()))
+        return {name: str(value) for name, value in self.loaded.items()}
 
     def __enter__(self) -> "Server":
         return self
@@ -137,6 +139,54 @@ def test_an_engine_that_says_success_and_has_the_weights_of_before_does_not_get_
     ):
         send(believing, servers[:1], 7, value=2.0)
     assert "/update_weight_version 7" not in servers[0].told
+
+
+@pytest.mark.parametrize("deaf_to", ["a", "b", "c"])
+def test_u18_an_engine_that_passes_over_a_name_does_not_get_the_version(servers: list[Server], deaf_to: str):
+    believing = sender()
+    send(believing, servers[:1], 6, value=1.0)
+    servers[0].deaf_to = {deaf_to}
+
+    with pytest.raises(
+        WeightsNotUpdated, match=f"one said that it loaded weights 7, but took 2 of 3 .*; {deaf_to} did not arrive"
+    ):
+        send(believing, servers[:1], 7, value=2.0)
+    assert "/update_weight_version 7" not in servers[0].told
+
+
+# What an engine has before and after, and what was sent: its own names are those of SGLang's Llama.
+LAYER = ["q_proj", "k_proj", "v_proj", "o_proj"]
+SENT = {f"model.layers.{layer}.self_attn.{part}.weight": layer for layer in (0, 1) for part in LAYER} | {"lm_head.w": 5}
+HAS = {f"model.layers.{layer}.self_attn.{part}.weight": "old" for layer in (0, 1) for part in ("qkv_proj", "o_proj")}
+HAS |= {"lm_head.w": "old"}
+
+
+def taken(changed: set[str], altered: set[str]) -> None:
+    now = {name: "new" if name in altered else value for name, value in HAS.items()}
+    sent = {name: value + 9 if name in changed else value for name, value in SENT.items()}
+    check_taken("one", 7, HAS, now, SENT, sent)
+
+
+def test_u18_tensors_that_an_engine_joins_count_as_taken():
+    taken({name for name in SENT}, {name for name in HAS})
+    taken({"model.layers.1.self_attn.k_proj.weight"}, {"model.layers.1.self_attn.qkv_proj.weight"})
+    taken({"lm_head.w"}, {"lm_head.w"})
+    taken(set(), set())
+
+
+@pytest.mark.parametrize(
+    ("changed", "altered", "lost"),
+    [
+        (set(SENT), set(HAS) - {"model.layers.1.self_attn.qkv_proj.weight"}, "layers.1.self_attn.k_proj.weight"),
+        (set(SENT), set(HAS) - {"lm_head.w"}, "took 8 of 9 .* lm_head.w did not arrive"),
+        (set(SENT), set(HAS) - {"model.layers.0.self_attn.o_proj.weight"}, "layers.0.self_attn.o_proj.weight"),
+        ({"model.layers.1.self_attn.q_proj.weight"}, {"lm_head.w"}, "took 0 of 1 tensors"),
+        ({"lm_head.w"}, set(), "its tensors are those of before"),
+    ],
+)
+def test_u18_what_changed_and_did_not_arrive_is_named(changed: set[str], altered: set[str], lost: str):
+    with pytest.raises(WeightsUnchanged, match=lost):
+        taken(changed, altered)
 
 
 def test_an_update_that_changed_no_weight_is_no_lie(servers: list[Server]):
