@@ -1,5 +1,6 @@
 """Where questions come from, what is kept of them, and the demonstrations of the cold start."""
 
+from datetime import date
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -150,6 +151,11 @@ class Data(Table):
     )
     chat_template_settings: dict[str, Any] = Field(
         default_factory=dict, description="Variables of the chat template, e.g. `{enable_thinking: false}`."
+    )
+    chat_template_date: date | None = Field(
+        default=None,
+        description="The day that a chat template writes which asks for today's, e.g. 2026-11-30; such a template is "
+        "refused without one.",
     )
     too_long: Literal["drop", "error", "cut_left"] = Field(
         default="drop",

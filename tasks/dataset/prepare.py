@@ -3,26 +3,29 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import compress
 from pathlib import Path
 
 from configs.errors import UserError
 from configs.schema import Recipe
 from tasks.dataset import store
 from tasks.dataset.contamination import gives_answer_away
+from tasks.dataset.control import check_system_prompt, control_tokens, refuse_control_tokens
 from tasks.dataset.demonstrations import demonstrate
-from tasks.dataset.prompts import encode_prompts, load_tokenizer, read_template
+from tasks.dataset.prompts import disagreements, load_tokenizer, read_template, render_prompts, tokenise
 from tasks.dataset.report import build_report
 from tasks.dataset.sources import Candidates, choose_questions, count_reasons, read_sources
 from tasks.dataset.store import PreparedDataset
 from tasks.records.question import Finding, Prompt, Question
+from tasks.records.thinking import opened
 from tasks.reward.scorer import Scorer, gold_statuses
 from tasks.run.directory import datasets_in, models_in
 from trainer.model.pretrained import materialise
-from trainer.model.tokens import beyond_positions, positions_in
+from trainer.model.tokens import beyond_positions, positions_in, tokens_of
 
 # Raise it when the same inputs would be prepared otherwise than before.
-PREPARATION_VERSION = 4
+PREPARATION_VERSION = 5
 
 _TOKENIZER_SUFFIXES = (".json", ".jinja", ".txt", ".model")
 
@@ -65,16 +68,33 @@ def prepare(recipe: Recipe, model_dir: Path, out_dir: Path) -> PreparedDataset:
         return store.read_receipt(folder)
 
     questions = choose_questions(recipe.data, pools, own_eval)
-    tokenizer = load_tokenizer(model_dir, read_template(recipe.data))
+    data, tokens = recipe.data, tokens_of(model_dir)
+    tokenizer = load_tokenizer(model_dir, read_template(data))
+    control = control_tokens(model_dir, str(tokenizer.chat_template))
+    check_system_prompt(tokenizer, data.system_prompt, control)
     limit = recipe.model.context_length - recipe.rollout.max_response_tokens
     dropped = list(questions.dropped)
+    noted: list[Finding] = []
 
     def select(chosen: Sequence[Question]) -> list[Prompt]:
-        checkable, refused = _check_golds(recipe, chosen)
-        ids = encode_prompts(tokenizer, checkable, recipe.data.system_prompt, recipe.data.chat_template_settings)
-        prompts = [Prompt(question, prompt) for question, prompt in zip(checkable, ids, strict=True)]
-        fitting, too_long = _fit(prompts, limit, recipe.data.too_long)
-        dropped.extend(refused + too_long)
+        plain, controlling = refuse_control_tokens(tokenizer, chosen, control)
+        checkable, refused = _check_golds(recipe, plain)
+        texts = render_prompts(
+            tokenizer, checkable, data.system_prompt, data.chat_template_settings, data.chat_template_date
+        )
+        ids = tokenise(tokenizer, texts)
+        noted.extend(disagreements(model_dir, checkable, texts, ids))
+        prompts = [
+            Prompt(question, prompt, opened(text, question.text))
+            for question, prompt, text in zip(checkable, ids, texts, strict=True)
+        ]
+        known = [tokens.holds(set(prompt.ids)) for prompt in prompts]
+        foreign = [
+            Finding.of(prompt.question, "ids that are no tokens of the model")
+            for prompt in compress(prompts, [not own for own in known])
+        ]
+        fitting, too_long = _fit(list(compress(prompts, known)), limit, data.too_long)
+        dropped.extend(controlling + refused + foreign + too_long)
         return fitting
 
     train, held_out = select(questions.train), select(questions.eval)
@@ -87,10 +107,11 @@ def prepare(recipe: Recipe, model_dir: Path, out_dir: Path) -> PreparedDataset:
         [(prompt.question, prompt.ids) for prompt in train],
         [(prompt.question, prompt.ids) for prompt in held_out],
         dropped,
-        [note for prompt in train + held_out for note in _notes(prompt.question)],
+        [*noted, *(note for prompt in train + held_out for note in _notes(prompt.question))],
     )
+    made = _digest_of_ids(digest, train, held_out)
     receipt = PreparedDataset(
-        path=str(folder), digest=digest, train_rows=len(train), eval_rows=len(held_out), dropped=reasons
+        path=str(folder), digest=made, train_rows=len(train), eval_rows=len(held_out), dropped=reasons
     )
     store.write(receipt, report, train, held_out, demonstrate(recipe, train, tokenizer), dropped)
     return receipt
@@ -121,7 +142,7 @@ def _fit(prompts: Sequence[Prompt], limit: int, policy: str) -> tuple[list[Promp
         UserError: the policy is `error` and a prompt is too long.
     """
     if policy == "cut_left":
-        return [Prompt(prompt.question, prompt.ids[-limit:]) for prompt in prompts], []
+        return [replace(prompt, ids=prompt.ids[-limit:]) for prompt in prompts], []
     too_long = [prompt for prompt in prompts if len(prompt.ids) > limit]
     if too_long and policy == "error":
         first = too_long[0]
@@ -151,6 +172,17 @@ def _require_rows(name: str, left: int, total: int, needed: int, limit: str, rea
         raise UserError(
             f"{name} prompts: {left} of {total} rows left, {limit}; {needed} or more are needed. Left out: {why}"
         )
+
+
+def _digest_of_ids(inputs: str, train: Sequence[Prompt], held_out: Sequence[Prompt]) -> str:
+    """SHA-256 of what a folder is made of and of the ids that came out: a template is a program, and may do anything.
+
+    A run goes on only with the same ids, whatever it was that changed them.
+    """
+    digest = hashlib.sha256(inputs.encode())
+    for prompts in (train, held_out):
+        digest.update(json.dumps([[prompt.ids, prompt.opened] for prompt in prompts]).encode())
+    return digest.hexdigest()
 
 
 def _digest(recipe: Recipe, pools: Sequence[Candidates], model_dir: Path) -> str:

@@ -1,7 +1,8 @@
 """The prepared folder: train.arrow, eval.arrow, demonstrations.arrow (empty without a cold start), left_out.jsonl,
 receipt.json and report.json.
 
-The tables are Arrow IPC files. Prompts have the columns of a question (strings) and prompt_ids (int32 lists);
+The tables are Arrow IPC files. Prompts have the columns of a question and of `opened` (strings) and prompt_ids (int32
+lists);
 demonstrations have prompt_ids and response_ids. left_out.jsonl has every row that was left out: its reason, source, id
 (file and line) and a detail, of which the report shows the first few.
 """
@@ -26,13 +27,16 @@ Demonstration = tuple[list[int], list[int]]
 """(prompt ids, response ids with the EOS)."""
 
 _IDS = pa.list_(pa.int32())
-_PROMPTS = pa.schema([(field.name, pa.string()) for field in fields(Question)] + [("prompt_ids", _IDS)])
+_PROMPTS = pa.schema(
+    [(field.name, pa.string()) for field in fields(Question)] + [("prompt_ids", _IDS), ("opened", pa.string())]
+)
 _DEMONSTRATIONS = pa.schema([("prompt_ids", _IDS), ("response_ids", _IDS)])
 
 
 @dataclass(frozen=True)
 class PreparedDataset:
-    """What preparation made: the folder, the digest of all that it is made of, rows, and rows left out by reason."""
+    """What preparation made: the folder, the digest of what it is made of and of what was made, rows, and rows left out
+    by reason."""
 
     path: str
     digest: str
@@ -80,7 +84,8 @@ def read_report(path: str | Path) -> Report:
 def read_prompts(path: str | Path, split: Literal["train", "eval"]) -> list[Prompt]:
     """Read the prompts of a prepared folder, in their fixed order."""
     rows = feather.read_table(Path(path) / f"{split}.arrow").to_pylist()
-    return [Prompt(ids=row.pop("prompt_ids"), question=Question(**row)) for row in rows]
+    # A folder of an earlier version has no `opened`.
+    return [Prompt(ids=row.pop("prompt_ids"), opened=row.pop("opened", ""), question=Question(**row)) for row in rows]
 
 
 def read_demonstrations(path: str | Path) -> list[Demonstration]:
@@ -90,7 +95,7 @@ def read_demonstrations(path: str | Path) -> list[Demonstration]:
 
 
 def _to_row(prompt: Prompt) -> dict[str, Any]:
-    return asdict(prompt.question) | {"prompt_ids": prompt.ids}
+    return asdict(prompt.question) | {"prompt_ids": prompt.ids, "opened": prompt.opened}
 
 
 def _write_table(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:

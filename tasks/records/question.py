@@ -28,10 +28,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question and the token ids that it is asked with, up to where the response begins."""
+    """A question and the token ids that it is asked with, up to where the response begins.
+
+    `opened` is the tag that they leave open, such as `<think>`, so that the response goes on inside it; mostly empty.
+    """
 
     question: Question
     ids: list[int]
+    opened: str = ""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ ROLLOUT = pa.schema(
         ("source", pa.string()),
         ("gold", pa.string()),
         ("metadata", pa.string()),
+        ("opened", pa.string()),  # the tag that the prompt leaves open, see `tasks.records.thinking`; null in old runs
     ]
 )
 SCORED = (

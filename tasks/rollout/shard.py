@@ -56,6 +56,7 @@ def begin(groups: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling) -
             "source": prompt.question.source,
             "gold": prompt.question.gold,
             "metadata": prompt.question.metadata,
+            "opened": prompt.opened,
         }
         for group, prompt in groups
         for index in range(sampling.samples)

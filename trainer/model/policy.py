@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from safetensors import SafetensorError
@@ -19,7 +19,7 @@ from trainer.batches.collation import Tokens, collate
 from trainer.files import written_at_once
 from trainer.model import lora
 from trainer.model.scoring import score, score_in_chunks
-from trainer.model.tokens import GENERATION, ModelTokens, copy_tokenizer, tokens_of
+from trainer.model.tokens import GENERATION, TOKENIZER, ModelTokens, copy_tokenizer, tokens_of
 
 Dtype = Literal["float32", "bfloat16"]
 
@@ -93,16 +93,18 @@ def load(
         temperature: see `Policy`.
         dtype: see `Policy`.
         device: `cpu` or `cuda`.
-        tokens: what of its output layer are tokens; None means those of its own tokenizer. A teacher takes the
-            student's, so that both are distributions over the same tokens.
+        tokens: what of its output layer are tokens; None means those of its own tokenizer, or all rows if the folder
+            has none. A teacher takes the student's, so that both are distributions over the same tokens.
 
     Raises:
         UserError: if the files' tensors are not exactly the model's, if the architecture computes something else for
             packed sequences than for each alone, or if its tokenizer can't be read.
     """
-    model = _read_model(folder)
-    _check_architecture(model.eval().to(device))
-    return Policy(model, temperature, dtype, tokens or tokens_of(folder)).to(device)
+    model = cast(PreTrainedModel, nn.Module.to(_read_model(folder).eval(), device))
+    _check_architecture(model)
+    if tokens is None and (folder / TOKENIZER).is_file():
+        tokens = tokens_of(folder)
+    return Policy(model, temperature, dtype, tokens).to(device)
 
 
 def save(policy: Policy, tokenizer_from: Path, folder: Path, adapters: Lora | None = None) -> None:
@@ -132,7 +134,7 @@ def save(policy: Policy, tokenizer_from: Path, folder: Path, adapters: Lora | No
 def _read_model(folder: Path) -> PreTrainedModel:
     """Load a model, with each of its weights from the folder: transformers fills in random ones where some lack."""
     try:
-        model, found = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=torch.float32,
             use_safetensors=True,
@@ -142,6 +144,7 @@ def _read_model(folder: Path) -> PreTrainedModel:
         )
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise UserError(f"the weights in {folder} can't be read: {error}") from error
+    model, found = loaded
     wrong = {
         "missing": sorted(found["missing_keys"] - {name for name, *_ in found["mismatched_keys"]}),
         "of another shape": sorted(name for name, *_ in found["mismatched_keys"]),

@@ -107,15 +107,6 @@ def named_ends(folder: Path) -> str:
     return ", ".join(f"{tokenizer.id_to_token(end)} ({end})" for end in tokens_of(folder).ends)
 
 
-def control_tokens(folder: Path) -> dict[int, str]:
-    """Return the tokens that only a chat template may write, by id.
-
-    They are those that the tokenizer itself calls special.
-    """
-    added = read_tokenizer(folder).get_added_tokens_decoder()
-    return {index: token.content for index, token in added.items() if token.special}
-
-
 def copy_tokenizer(source: Path, target: Path) -> None:
     """Copy the files of tokenizer and generation to another folder as they are. A loader might write others."""
     for pattern in _COPIED:

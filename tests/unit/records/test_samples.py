@@ -24,6 +24,7 @@ def row(index: int, reward: float | None) -> dict:
         "source": "arithmetic",
         "gold": "3",
         "metadata": "{}",
+        "opened": "<think>",
         "reward": reward,
         "parts": "{}",
         "status": "right" if reward else "unscorable",
