@@ -45,7 +45,7 @@ class Projections:
         self._page = Sparing()
         self._artifact: UUID | None = None
         self._latest: dict[str, float] = {}
-        self._done = False
+        self._has_begun = False
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -77,6 +77,7 @@ class Projections:
         self._tracker.log_text(report, "data_report.md")
         self._bar.update(self._task, headline="cold start and engines")
         self._say(f"run {self._run.id} in {self._run.root}, MLflow {self._tracker.location}")
+        self._has_begun = True
         self._show(lambda: create_markdown_artifact(report, description=f"data of {self._run.id}"))
 
     def project(self, step: int) -> None:
@@ -91,7 +92,8 @@ class Projections:
         shown = [text.format(self._latest[name]) for name, text in HEADLINE.items() if name in self._latest]
         self._bar.update(self._task, completed=step, headline="  ".join(shown))
         self._say("  ".join([f"step {step} of {self._run.recipe.steps}", *shown]))
-        self._show(lambda: self._show_progress(100.0 * step / self._run.recipe.steps))
+        if self._has_begun:
+            self._show(lambda: self._show_progress(100.0 * step / self._run.recipe.steps))
 
     def finish(self) -> dict[str, Any]:
         """Register the final model, draw its curves, leave a summary on Prefect's page, and return it."""

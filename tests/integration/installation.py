@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,6 +64,7 @@ class Installation:
                 again = subprocess.Popen(
                     command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
                 )
+            threading.Thread(target=again.wait, daemon=True).start()  # else what ends it would wait for a zombie
             started = {"pid": again.pid, "created": psutil.Process(again.pid).create_time()}
             write_json(record, {**read_json(record), name: started})
 

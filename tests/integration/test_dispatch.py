@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from tasks.run.events import read_events
 pytestmark = pytest.mark.usefixtures("prefect_server", "ray_cluster")
 
 
-RUN = Run(Path("run"), Recipe(name="r"))
+RUN = Run(Path(tempfile.gettempdir()) / "rl-post-dispatch", Recipe(name="r"))
 
 
 def attempts(log: Path) -> int:
