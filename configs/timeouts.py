@@ -44,7 +44,10 @@ class Timeouts(Section):
         default=120.0, description="Until what other runs hold of the cluster, or a dead driver held, is free."
     )
     service: Seconds = Field(default=180.0, description="Until a Prefect or MLflow server that was started answers.")
-    away: Seconds = Field(default=600.0, description="That Prefect's server may be away while a crash is told to it.")
+    away: Seconds = Field(
+        default=600.0,
+        description="That a server may be away: Prefect's, while a crash is told to it, or one that gives marks.",
+    )
     silence: Seconds = Field(
         default=30.0, description="Without a sign of life of a driver on another machine, until its run may be taken."
     )

@@ -12,7 +12,8 @@ from configs.errors import UserError
 from tasks.processes.machine import local_cluster
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="RL post-training of language models as a workflow.")
-console = Console()
+# Without a screen, Rich would take 80 columns for the width: an address that is cut can't be used.
+console = Console(width=None if sys.stdout.isatty() else 10_000)
 Recipe = Annotated[str, typer.Argument(help="A recipe of configs/ by name, or a YAML file.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ.")]
 Run = Annotated[str, typer.Argument(help="A run by its id, or its directory.")]
@@ -26,8 +27,9 @@ Cluster = Annotated[
 @app.command()
 def run(recipe: Recipe = "r1", overrides: Overrides = None, resume: Resume = None) -> None:
     """Train: run the flow here and now, with a progress bar."""
-    # Errors are shown below, in one line; Prefect's page and database keep the full log.
+    # Errors are shown below, in one line; Prefect's page and database keep the full log, and a line a step.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL", "INFO")
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     from flows.checks import check_before_start
@@ -147,6 +149,9 @@ def down() -> None:
 
 def main() -> None:
     """Run the command line. A user's mistake is one line and exit code 2, an interruption exit code 130."""
+    # Bars of libraries that load a model or a dataset; this project shows one of its own.
+    for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
+        os.environ.setdefault(name, "1")
     try:
         app()
     except UserError as error:

@@ -23,7 +23,10 @@ def show_data(name: str, overrides: Sequence[str], console: Console) -> None:
     """
     recipe = load_recipe(name, overrides, local_gpus())
     _, receipt = prepare_in(home(), recipe, weights=False)
-    console.print(Markdown(markdown(read_report(receipt.path))))
-    console.print(f"{receipt.train_rows} training and {receipt.eval_rows} evaluation prompts in {receipt.path}")
+    report = markdown(read_report(receipt.path))
+    console.print(Markdown(report) if console.is_terminal else report, markup=False, soft_wrap=not console.is_terminal)
+    console.print(
+        f"{receipt.train_rows} training and {receipt.eval_rows} evaluation prompts in {receipt.path}", soft_wrap=True
+    )
     if left_out := sum(receipt.dropped.values()):
-        console.print(f"all {left_out} rows that were left out: {receipt.path}/{LEFT_OUT}")
+        console.print(f"all {left_out} rows that were left out: {receipt.path}/{LEFT_OUT}", soft_wrap=True)

@@ -157,15 +157,17 @@ def _passes(recipe: Recipe) -> float:
 
 def _scoring(recipe: Recipe, samples: int) -> float:
     """Seconds that scoring takes if every part of every sample runs into its own limit."""
-    return max(_of_reward(reward, samples) for reward in (recipe.reward, *recipe.data.rewards.values()))
+    away = recipe.timeouts.away
+    return max(_of_reward(reward, samples, away) for reward in (recipe.reward, *recipe.data.rewards.values()))
 
 
-def _of_reward(reward: Reward, samples: int) -> float:
+def _of_reward(reward: Reward, samples: int, away: float) -> float:
     seconds = 0.0
     for part in (reward.accuracy, *reward.parts.values()):
         if isinstance(part, Http):
             requests = ceil(samples / (1 if part.judge else part.batch_size))
             seconds += ceil(requests / part.concurrency) * part.attempts * 2 * part.request_timeout_seconds
+            seconds += away
         else:
             seconds += samples * reward.timeout_seconds / reward.workers
     return seconds

@@ -19,6 +19,7 @@ from tasks.cluster.placement import actor_name
 from tasks.engine.watch import end_if_hung
 from tasks.processes import guard
 from tasks.processes.network import own_address, reserved_port, url_of
+from tasks.processes.own_devices import show_own_devices
 from tasks.run.directory import events_file
 from tasks.run.events import record
 from tasks.server.client import (
@@ -67,6 +68,7 @@ class Engine:
         self._recipe, self._settings = recipe, recipe.engine
         self._limits = limits(recipe, None)
         self._accelerator: Accelerator = accelerator
+        show_own_devices(accelerator)
         self._seed = recipe.seed + index
         self._log_path = log_dir / f"{self._name}.log"
         self._events = events_file(log_dir)

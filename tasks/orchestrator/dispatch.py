@@ -8,6 +8,7 @@ what the first one finished.
 """
 
 import inspect
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -18,10 +19,13 @@ from uuid import UUID
 import ray
 from httpx import TransportError
 from prefect import get_run_logger
+from prefect._internal.concurrency.cancellation import CancelledError
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.context import TaskRunContext
 from prefect.exceptions import PrefectHTTPStatusError
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Crashed
 from prefect.tasks import Task, exponential_backoff
 from prefect.utilities.collections import visit_collection
@@ -43,6 +47,7 @@ from tasks.cluster.limits import Limits, limits_of
 from tasks.run.directory import Run
 from tasks.run.events import Kind, record
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 P = ParamSpec("P")
 INPUT_LOST = "Input lost"  # The state of a task that could not begin, because one before it lost its worker.
@@ -74,8 +79,9 @@ def stage(
     """Return the decorator of a stage: three retries after 2, 4 and 8 s with jitter, no result cache.
 
     A `UserError` is not retried. The tags are `rl-post` and the stage's folder, e.g. `rollout`. Prefect asks its server
-    for a concurrency slot for every tagged task run. With SQLite the request may meet a locked database, and then waits
-    two seconds: see the server's settings in flows/temporary_server.py.
+    for a concurrency slot for every task run that has tags before it begins: it would wait for a server that is away,
+    and otherwise pay a fifth of a step of the tiny policy. So a run gets its tags when its slot would have been taken,
+    and its page shows them once it has ended.
 
     Args:
         name: The task's name in Prefect.
@@ -85,10 +91,9 @@ def stage(
 
     def decorate(body: Callable[Concatenate[Run, P], T]) -> Stage[T]:
         task = Task(
-            _noted(body, run_name),
+            _noted(body, run_name, limit, tags=["rl-post", body.__module__.split(".")[-2]]),
             name=name,
             task_run_name=run_name,
-            tags=["rl-post", body.__module__.split(".")[-2]],
             retries=RETRIES,
             retry_delay_seconds=exponential_backoff(backoff_factor=2),
             retry_jitter_factor=0.5,
@@ -175,20 +180,39 @@ def submit(stage: Stage[T], *, run: Run, **parameters: Any) -> Call[T]:
     return Call(stage, run, parameters)
 
 
-def _noted(body: Callable[Concatenate[Run, P], T], run_name: str) -> Callable[Concatenate[Run, P], T]:
-    """Wrap a stage's body so that the run's events record each failed attempt."""
+def _noted(
+    body: Callable[Concatenate[Run, P], T], run_name: str, limit: Callable[[Limits], float], tags: list[str]
+) -> Callable[Concatenate[Run, P], T]:
+    """Wrap a stage's body so that its task run gets tags, and the run's events record each failed attempt."""
     signature = inspect.signature(body)
 
     @wraps(body)
     def attempt(run: Run, *arguments: P.args, **named: P.kwargs) -> T:
+        if context := TaskRunContext.get():
+            context.task_run.tags = tags
         try:
             return body(run, *arguments, **named)
-        except Exception as error:
+        except BaseException as error:
             parameters = signature.bind(run, *arguments, **named).arguments
-            _note(run, "task failed", run_name.format(**parameters), f"{type(error).__name__}: {error}")
+            task = run_name.format(**parameters)
+            if _ran_out_of_time(error):
+                _note(run, "time limit", task, f"no end after {limit(limits_of(run)):g} s")
+            elif isinstance(error, Exception):
+                _note(run, "task failed", task, f"{type(error).__name__}: {error}")
             raise
 
     return attempt
+
+
+def _ran_out_of_time(error: BaseException | None) -> bool:
+    """Tell whether Prefect's alarm began it. What the alarm interrupts may answer with an error of its own."""
+    seen: set[int] = set()
+    while error and id(error) not in seen:
+        if isinstance(error, CancelledError):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _note(run: Run, event: Kind, task: str, why: str) -> None:
@@ -209,7 +233,8 @@ def _may_pass(task: Task[..., Any], run: TaskRun, state: State) -> bool:
 def _close(task_run_id: UUID, state: State, away: float) -> None:
     """Tell the server what the dead worker could not: its task run crashed.
 
-    A worker reports its task run by events, which the server records a moment later, or never if it died at once.
+    A worker reports its task run by events, which the server records a moment later, or never if it died at once. A
+    server that is away for longer than `away` seconds is not told: nothing but its page depends on it.
     """
     known = retry(retry=retry_if_exception(_is_unknown), wait=wait_fixed(1.0), stop=stop_after_attempt(5), reraise=True)
     answered = retry(
@@ -224,10 +249,11 @@ def _close(task_run_id: UUID, state: State, away: float) -> None:
             known(client.set_task_run_state)(task_run_id, state, force=True)
 
     try:
-        answered(tell)()
-    except PrefectHTTPStatusError as error:
+        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+            answered(tell)()
+    except (PrefectHTTPStatusError, TransportError) as error:
         if not _is_unknown(error):
-            raise
+            logger.warning("Prefect's page goes on to show a task run that crashed as running: %s", error)
 
 
 def _is_unknown(error: BaseException) -> bool:

@@ -2,13 +2,14 @@
 
 import os
 import re
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import httpx
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
 from configs.errors import UserError
 from configs.reward import Http, Judge
@@ -17,32 +18,45 @@ from tasks.reward.outcome import Answered, Outcome
 
 _MARK = re.compile(r"^\W*score\W*?([-+]?\d+(?:\.\d+)?)\W*$", re.IGNORECASE | re.MULTILINE)
 _LONGEST_WAIT = 30.0  # Seconds between two attempts.
+_AWAY = (502, 503, 504)
+"""What a gateway answers in the place of a server that is away."""
 
 
-def ask(part: Http, batch: Sequence[Answered]) -> list[Outcome]:
+def ask(part: Http, batch: Sequence[Answered], away: float = 0.0) -> list[Outcome]:
     """Ask the server about every sample; in order.
 
     A request that fails (no connection, too many requests, a server's error) is made again after a random, growing
-    time, `attempts` times in all. If all fail, or if the answer is no mark, its samples are errors.
+    time, `attempts` times in all, and more often while the server is away. If all fail, or if the answer is no mark,
+    its samples are errors.
+
+    Args:
+        part: The server, and what to ask it.
+        batch: The samples.
+        away: Seconds from now on that a server may be away, for all samples together.
 
     Raises:
         UserError: the environment variable for the API key isn't set.
     """
     size = 1 if part.judge else part.batch_size
     batches = [batch[start : start + size] for start in range(0, len(batch), size)]
+    back_by = time.monotonic() + away
     with (
         httpx.Client(headers=_headers(part), timeout=part.request_timeout_seconds) as client,
         ThreadPoolExecutor(part.concurrency) as threads,
     ):
-        return [outcome for outcomes in threads.map(partial(_ask_batch, client, part), batches) for outcome in outcomes]
+        return [
+            outcome
+            for outcomes in threads.map(partial(_ask_batch, client, part, back_by), batches)
+            for outcome in outcomes
+        ]
 
 
-def _ask_batch(client: httpx.Client, part: Http, batch: Sequence[Answered]) -> list[Outcome]:
+def _ask_batch(client: httpx.Client, part: Http, back_by: float, batch: Sequence[Answered]) -> list[Outcome]:
     try:
         if part.judge:
-            marks = [_read_mark(_post(client, part, _judge_request(part.judge, batch[0])))]
+            marks = [_read_mark(_post(client, part, back_by, _judge_request(part.judge, batch[0])))]
         else:
-            marks = _post(client, part, {"samples": [_sample(answered) for answered in batch]})["scores"]
+            marks = _post(client, part, back_by, {"samples": [_sample(answered) for answered in batch]})["scores"]
         if len(marks) != len(batch):
             raise ValueError(f"{len(marks)} scores for {len(batch)} samples")
         return [Outcome(_to_unit(float(mark), part.scale)) for mark in marks]
@@ -50,10 +64,14 @@ def _ask_batch(client: httpx.Client, part: Http, batch: Sequence[Answered]) -> l
         return [Outcome(None, "error", f"{part.url}: {type(error).__name__}: {error}")] * len(batch)
 
 
-def _post(client: httpx.Client, part: Http, body: dict[str, Any]) -> dict[str, Any]:
+def _post(client: httpx.Client, part: Http, back_by: float, body: dict[str, Any]) -> dict[str, Any]:
+    def enough(attempt: RetryCallState) -> bool:
+        failed = attempt.outcome.exception() if attempt.outcome else None
+        return attempt.attempt_number >= part.attempts and not (_is_away(failed) and time.monotonic() < back_by)
+
     attempts = Retrying(
         retry=retry_if_exception(_may_pass),
-        stop=stop_after_attempt(part.attempts),
+        stop=enough,
         wait=wait_random_exponential(max=_LONGEST_WAIT),
         reraise=True,
     )
@@ -65,6 +83,13 @@ def _may_pass(error: BaseException) -> bool:
     if isinstance(error, httpx.HTTPStatusError):
         return error.response.status_code == 429 or error.response.status_code >= 500
     return isinstance(error, httpx.TransportError)
+
+
+def _is_away(error: BaseException | None) -> bool:
+    """Whether there was no server to answer. One that answers late may be at work on what it was asked."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code in _AWAY
+    return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.ReadTimeout)
 
 
 def _headers(part: Http) -> dict[str, str]:

@@ -36,12 +36,17 @@ class Scorer:
         reward: Reward,
         by_source: Mapping[str, Reward] = MappingProxyType({}),
         answer: float = Timeouts().answer,
+        away: float = 0.0,
     ) -> None:
         """Score by `by_source` the questions of the sources that it names, and all others by `reward`.
 
-        `answer`: seconds that a killable process may take to start.
+        Args:
+            reward: Of every question that `by_source` doesn't name.
+            by_source: Rewards by source.
+            answer: Seconds that a killable process may take to start.
+            away: Seconds that a server which is asked for marks may be away.
         """
-        self._reward, self._by_source, self._answer = reward, by_source, answer
+        self._reward, self._by_source, self._answer, self._away = reward, by_source, answer, away
         rewards = [reward, *by_source.values()]
         parts = [part for each in rewards for part in _parts(each).values() if part.kind in KILLABLE]
         self._killable = [part for index, part in enumerate(parts) if part not in parts[:index]]
@@ -65,7 +70,7 @@ class Scorer:
     def accuracy_only(self) -> "Scorer":
         """Return another scorer, of the same accuracies and no further parts."""
         rewards = {source: reward.model_copy(update={"parts": {}}) for source, reward in self._by_source.items()}
-        return Scorer(self._reward.model_copy(update={"parts": {}}), rewards, self._answer)
+        return Scorer(self._reward.model_copy(update={"parts": {}}), rewards, self._answer, self._away)
 
     def reward_of(self, question: Question) -> Reward:
         """Return the reward that a question's responses get."""
@@ -102,7 +107,7 @@ class Scorer:
     def _evaluate(self, name: str, part: Part, batch: Sequence[Answered], timeout_seconds: float) -> list[Outcome]:
         """Return what a part says of each sample, and log where it failed."""
         if isinstance(part, Http):
-            outcomes = ask(part, batch)
+            outcomes = ask(part, batch, self._away)
         else:
             found = [_at_once(part, answered) for answered in batch]
             undecided = [answered for answered, outcome in zip(batch, found, strict=True) if outcome is None]

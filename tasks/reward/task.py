@@ -63,5 +63,5 @@ def kept_scorer(recipe: Recipe) -> Scorer:
     if _Kept.scorer is None or _Kept.rewards != rewards:
         if _Kept.scorer:
             _Kept.scorer.close()
-        _Kept.scorer, _Kept.rewards = Scorer(*rewards, recipe.timeouts.answer), rewards
+        _Kept.scorer, _Kept.rewards = Scorer(*rewards, recipe.timeouts.answer, recipe.timeouts.away), rewards
     return _Kept.scorer

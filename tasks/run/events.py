@@ -27,6 +27,7 @@ Kind = Literal[
     "interrupted",
     "lock taken over",
     "task failed",
+    "time limit",
     "worker lost",
     "engine started",
     "engine lost",

@@ -6,6 +6,7 @@ them (the write-ahead log), so a lost learner is rebuilt by replay.
 
 import logging
 import math
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -39,7 +40,9 @@ def create_run(home: Path, recipe: Recipe, flow_run: str | None = None) -> Run:
         UserError: if the directory can't be written.
     """
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    run = Run(runs_in(home) / f"{recipe.name}-{stamp}-{uuid4().hex[:4]}", recipe)
+    # An id is a folder, a word in commands, and part of filters: a recipe's file may be called `bob's.yaml`.
+    name = re.sub(r"[^\w.-]", "_", recipe.name)
+    run = Run(runs_in(home) / f"{name}-{stamp}-{uuid4().hex[:4]}", recipe)
     try:
         run.root.mkdir(parents=True)
         write_recipe(run)

@@ -1,38 +1,47 @@
 """MLflow: a projection of the ledger. One MLflow run a training run, for life.
 
-The flow projects after each commit. What could not be sent stays in the ledger and is sent with the next commit, or on
-resume, once: the run's `committed` tag tells how far MLflow is. A tracker that is down never stops training.
+The flow projects after each commit. What could not be sent stays in the ledger and is sent with a later commit, or on
+resume, once: the run's `committed` tag tells how far MLflow is. A tracker that is down never stops training, and what
+it refuses never keeps the rest away.
 """
 
 import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import mlflow
 from matplotlib.figure import Figure
-from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, Experiment, LifecycleStage, Metric, Param, RunTag
+from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from configs.addresses import without_user
 from configs.loader import flatten
+from configs.schema import Recipe
 from tasks.run.directory import Run, tracking_artifacts, tracking_database
 from tasks.run.ledger import Receipt, committed_steps, read_commit
+from tasks.tracking.away import Sparing
 from tasks.tracking.provenance import git_commit
-from trainer.files import read_json, write_json
+from trainer.files import digest, read_json, write_json
 
 logger = logging.getLogger(__name__)
 COMMITTED = "rl_post.committed"
 WEIGHTS = "rl_post.weights"
+RECIPE = "rl_post.recipe"
+"""The tag with the digest of the resolved recipe. MLflow cuts long parameters: two runs may show no difference."""
 ALIAS = "candidate"
 DIGEST_LIMIT = 36  # Characters of a digest that MLflow stores.
+NAME_LIMIT = 250  # Characters of a name.
 PARAM_LIMIT = 6000  # Characters of a parameter's value that MLflow stores.
 
 
@@ -72,25 +81,33 @@ def hide_password(environment: MutableMapping[str, str]) -> None:
 def metric_name(name: str) -> str:
     """Map a name to the letters that MLflow takes: `@` becomes `_at_`, any other stranger `_`."""
     clean = re.sub(r"[^\w\-. /:]", "_", name.replace("@", "_at_"))
-    return "/".join(part for part in clean.split("/") if part not in ("", ".", ".."))[:250] or "_"
+    return "/".join(part for part in clean.split("/") if part not in ("", ".", ".."))[:NAME_LIMIT] or "_"
 
 
 def metric_points(metrics: dict[str, float], step: int, timestamp: int) -> list[Metric]:
-    """Return the points of a step. Values that are not finite are left out and counted in `non_finite_metrics`.
-
-    Two names that map to the same one keep the first; the second gets a number.
-    """
-    points: dict[str, float] = {}
-    for name, value in metrics.items():
-        key = unique = metric_name(name)
-        count = 2
-        while unique in points:
-            unique, count = f"{key}_{count}", count + 1
-        points[unique] = value
+    """Return the points of a step. Values that are not finite are left out and counted in `non_finite_metrics`."""
+    points = dict(_named(metrics))
     finite = {key: value for key, value in points.items() if math.isfinite(value)}
     if len(finite) < len(points):
         finite["non_finite_metrics"] = float(len(points) - len(finite))
     return [Metric(key, value, timestamp, step) for key, value in finite.items()]
+
+
+def parameters(recipe: Recipe) -> list[Param]:
+    """Return a recipe's settings by their dotted keys, as MLflow takes them."""
+    return [Param(key, str(value)[:PARAM_LIMIT]) for key, value in _named(flatten(recipe))]
+
+
+def _named(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield values under names that MLflow takes. Of two that map to the same one, the second gets a number."""
+    taken: set[str] = set()
+    for name, value in values.items():
+        key = unique = metric_name(name)
+        count = 2
+        while unique in taken:
+            unique, count = f"{key[: NAME_LIMIT - 9]}_{count}", count + 1
+        taken.add(unique)
+        yield unique, value
 
 
 class Tracker:
@@ -102,25 +119,29 @@ class Tracker:
         self._mlflow_id = ""
         self._monitor: SystemMetricsMonitor | None = None
         self._waiting: list[Callable[[], object]] = []
+        self._sparing = Sparing()
 
     @property
     def location(self) -> str:
         """Where to look: the tracking URI and the MLflow run id."""
         return f"{without_user(tracking_uri(self._run))} run {self._mlflow_id or '(not reached)'}"
 
-    def project(self) -> None:
-        """Send what is committed and not yet in MLflow. A failure is a warning; the next call tries again."""
-        if _forgive(self._project):
-            self._waiting = [send for send in self._waiting if not _forgive(send)]
+    def project(self, now: bool = False) -> None:
+        """Send what is committed and not yet in MLflow. A failure is a warning; a later call tries again.
+
+        Args:
+            now: Whether to ask also a server that just failed.
+        """
+        if self._try(self._project, now):
+            self._waiting = [send for send in self._waiting if not self._try(partial(_send_or_leave_out, send))]
 
     def finish(self, status: str) -> None:
         """Send what is left and close the MLflow run as FINISHED, FAILED or KILLED."""
-        self.project()
+        self.project(now=True)
         if self._monitor:
-            _forgive(self._monitor.finish)
+            self._try(self._monitor.finish)
         if self._client:
-            client = self._client
-            _forgive(lambda: client.set_terminated(self._mlflow_id, status))
+            self._try(partial(self._client.set_terminated, self._mlflow_id, status), now=True)
 
     def log_dataset(self, dataset: Receipt) -> None:
         """Record the prepared dataset and its digest as the run's input."""
@@ -165,7 +186,7 @@ class Tracker:
             with suppress(MlflowException):
                 client.create_registered_model(name)
             source = f"runs:/{self._mlflow_id}/model"
-            made = client.search_model_versions(f"name = '{name}' and run_id = '{self._mlflow_id}'")
+            made = client.search_model_versions(f"name = {_quoted(name)} and run_id = '{self._mlflow_id}'")
             if not any(version.tags.get(WEIGHTS) == weights.name for version in made):
                 tags = {WEIGHTS: weights.name}
                 version = client.create_model_version(name, source, self._mlflow_id, tags=tags).version
@@ -175,8 +196,11 @@ class Tracker:
 
     def _send(self, send: Callable[[], object]) -> None:
         """Send now, or with the next commit that gets through."""
-        if not _forgive(send):
+        if not self._try(partial(_send_or_leave_out, send)):
             self._waiting.append(send)
+
+    def _try(self, send: Callable[[], object], now: bool = False) -> bool:
+        return self._sparing.try_to(send, _say_later, now)
 
     def _connect(self) -> mlflow.MlflowClient:
         """Return the client, after making the MLflow run at the first call of the training run's life."""
@@ -188,8 +212,8 @@ class Tracker:
             if not self._mlflow_id or not _goes_on(client, self._mlflow_id):
                 self._mlflow_id = self._create(client)
                 write_json(identity, {"run_id": self._mlflow_id})
-            for key, value in _changes(self._run).items():
-                client.set_tag(self._mlflow_id, key, value)
+            _log(client, self._mlflow_id, [RunTag(*tag) for tag in _tags(self._run).items()])
+            self._waiting.insert(0, partial(client.log_artifact, self._mlflow_id, str(self._run.recipe_file)))
             self._monitor = SystemMetricsMonitor(
                 self._mlflow_id, resume_logging=True, tracking_uri=tracking_uri(self._run)
             )
@@ -199,35 +223,91 @@ class Tracker:
 
     def _create(self, client: mlflow.MlflowClient) -> str:
         name = self._run.recipe.tracking.experiment
-        experiment = client.get_experiment_by_name(name)
+        experiment = _restored(client, client.get_experiment_by_name(name))
         # A local store would put artifacts under the current directory.
         local = str(tracking_artifacts(self._run.home)) if tracking_uri(self._run).startswith("sqlite:") else None
         experiment_id = experiment.experiment_id if experiment else client.create_experiment(name, local)
-        tags = {"mlflow.source.git.commit": git_commit(), "rl_post.run": self._run.id}
         # A driver that was killed may have made it and not written it down.
-        made = client.search_runs([experiment_id], f"tags.`rl_post.run` = '{self._run.id}'")
+        made = client.search_runs([experiment_id], f"tags.`rl_post.run` = {_quoted(self._run.id)}")
+        tags = {"mlflow.source.git.commit": git_commit(), "rl_post.run": self._run.id}
         run = made[0] if made else client.create_run(experiment_id, tags=tags, run_name=self._run.id)
         run_id = run.info.run_id
-        params = [Param(key, str(value)[:PARAM_LIMIT]) for key, value in flatten(self._run.recipe).items()]
-        client.log_batch(run_id, params=params)
-        client.log_artifact(run_id, str(self._run.recipe_file))
+        _log(client, run_id, parameters(self._run.recipe))
         return run_id
 
     def _project(self) -> None:
         client = self._connect()
-        tags = client.get_run(self._mlflow_id).data.tags
-        done = int(tags.get(COMMITTED, -1))
+        done = int(_active_run(client, self._mlflow_id).data.tags.get(COMMITTED, -1))
+        monitor = self._monitor
+        if monitor and monitor._process and not monitor._process.is_alive():
+            monitor.start()  # It ends by itself when MLflow is away.
         for step in committed_steps(self._run):
             if step > done:
                 # With the time of the commit, a point that is sent again is the same point: MLflow keeps it once.
                 record = read_commit(self._run, step)
-                points = metric_points(record["metrics"], step, record["time"])
-                client.log_batch(self._mlflow_id, points, tags=[RunTag(COMMITTED, str(step))])
+                _log(client, self._mlflow_id, metric_points(record["metrics"], step, record["time"]))
+                client.set_tag(self._mlflow_id, COMMITTED, str(step))
+
+
+def _log(client: mlflow.MlflowClient, run_id: str, entries: Sequence[Metric | Param | RunTag]) -> None:
+    """Send points, parameters and tags by one call. What is refused is left out: found by halves, and said."""
+    metrics = [entry for entry in entries if isinstance(entry, Metric)]
+    params = [entry for entry in entries if isinstance(entry, Param)]
+    tags = [entry for entry in entries if isinstance(entry, RunTag)]
+    try:
+        client.log_batch(run_id, metrics, params, tags)
+    except MlflowException as error:
+        if not _refused(error):
+            raise
+        if len(entries) == 1:
+            logger.warning("MLflow refuses %s: %s. It is left out.", entries[0].key, without_user(str(error)))
+            return
+        half = len(entries) // 2
+        _log(client, run_id, entries[:half])
+        _log(client, run_id, entries[half:])
+
+
+def _send_or_leave_out(send: Callable[[], object]) -> None:
+    """Send. What is refused would be refused for ever, so it does not wait."""
+    try:
+        send()
+    except MlflowException as error:
+        if not _refused(error):
+            raise
+        logger.warning("MLflow refuses something: %s. It is left out.", without_user(str(error)))
+
+
+def _refused(error: MlflowException) -> bool:
+    """Tell whether MLflow answered that it does not take what it was sent, so that it never will."""
+    return error.get_http_status_code() == HTTPStatus.BAD_REQUEST
+
+
+def _restored(client: mlflow.MlflowClient, experiment: Experiment | None) -> Experiment | None:
+    """Return an experiment, which is restored if somebody deleted it: MLflow keeps its name, and takes no runs."""
+    if experiment and experiment.lifecycle_stage == LifecycleStage.DELETED:
+        logger.warning("MLflow: the experiment %s had been deleted. It is restored for this run.", experiment.name)
+        client.restore_experiment(experiment.experiment_id)
+    return experiment
+
+
+def _active_run(client: mlflow.MlflowClient, run_id: str) -> MlflowRun:
+    """Return a run, which is restored if somebody deleted it, alone or with its experiment: it is not over yet."""
+    run = client.get_run(run_id)
+    if run.info.lifecycle_stage == LifecycleStage.DELETED:
+        _restored(client, client.get_experiment(run.info.experiment_id))
+        client.restore_run(run_id)
+    return run
+
+
+def _quoted(value: str) -> str:
+    """Return a text for a filter of MLflow, which knows both quotation marks and no way to escape one."""
+    return f"'{value}'" if "'" not in value else f'"{value}"'
 
 
 def _goes_on(client: mlflow.MlflowClient, run_id: str) -> bool:
     """Tell whether MLflow has a run, which then is running again. Another MLflow than before gets the whole history."""
     try:
+        _active_run(client, run_id)
         client.update_run(run_id, "RUNNING")
     except MlflowException as error:
         if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
@@ -236,22 +316,17 @@ def _goes_on(client: mlflow.MlflowClient, run_id: str) -> bool:
     return True
 
 
-def _changes(run: Run) -> dict[str, str]:
-    """Return a tag for each setting that changed in mid-run: MLflow's parameters can't change."""
+def _tags(run: Run) -> dict[str, str]:
+    """Return the digest of the recipe, and a tag for each setting that changed: MLflow's parameters can't change."""
     history = read_json(run.record).get("changes", [])
     steps: dict[str, list[str]] = {}
     for change in history:
         for key, (old, new) in change["changed"].items():
             steps.setdefault(f"rl_post.changed.{key}", []).append(f"{old} → {new} after step {change['after_step']}")
-    return {key: "; ".join(values) for key, values in steps.items()}
+    changed = {key: "; ".join(values) for key, values in steps.items()}
+    return {RECIPE: digest(run.recipe.model_dump(mode="json"))} | dict(_named(changed))
 
 
-def _forgive(send: Callable[[], object]) -> bool:
-    """Tell whether it was sent."""
-    try:
-        send()
-        return True
-    except Exception as error:  # Whatever a tracker raises, training goes on.
-        said = without_user(str(error))
-        logger.warning("MLflow: %s: %s. Training goes on; it is sent later.", type(error).__name__, said)
-        return False
+def _say_later(error: Exception) -> None:
+    said = without_user(str(error))
+    logger.warning("MLflow: %s: %s. Training goes on; it is sent later.", type(error).__name__, said)

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from configs.schema import Recipe
+from tasks.processes.learner_group import learner_accelerator
 from tasks.processes.network import interface_of, own_address
+from tasks.processes.own_devices import show_own_devices
 from tasks.records.samples import raw_accuracy, read_samples
 from tasks.reward.dynamic_sampling import learnt_from
 from tasks.run.directory import Run, cold_starts_in, models_in
@@ -46,6 +48,7 @@ class LearnerRank:
             torch.use_deterministic_algorithms(True)
         self._run, self._rank = run, rank
         self._device = "cuda" if run.recipe.learner.gpus else "cpu"
+        show_own_devices(learner_accelerator(run))
         self._door: socket.socket | None = None
         self._group: str | None = None
         self._learner: Learner | None = None

@@ -2,10 +2,14 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import ray
 
+from configs.schema import Recipe
+from tasks.cluster.devices import CUDA, HIP, Accelerator
 from tasks.processes.network import own_address
+from tasks.run.directory import Run
 
 
 class StandIn:
@@ -29,3 +33,23 @@ class StandIn:
 
     def stop(self) -> None:
         pass
+
+
+class Holder:
+    """Holds GPUs as an engine or a rank, and says what it finds in its environment."""
+
+    def __init__(self, kind: str, gpus: int, accelerator: Accelerator) -> None:
+        from tasks.engine.engine import Engine
+        from tasks.update.learner_rank import LearnerRank
+
+        learner, engine = ({"gpus": gpus}, {}) if kind == "rank" else ({}, {"gpus": gpus})
+        if kind == "engine told otherwise":
+            os.environ[CUDA] = "0,1,2,3,4,5,6,7"
+        recipe = Recipe.model_validate({"name": "held", "learner": learner, "engine": engine})
+        if kind == "rank":
+            LearnerRank(Run(Path("run"), recipe), 0)
+        else:
+            Engine(0, recipe, Path("logs"), accelerator)
+
+    def devices(self) -> dict[str, list[str]]:
+        return {name: os.environ[name].split(",") for name in (CUDA, HIP) if name in os.environ}

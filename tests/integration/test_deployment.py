@@ -1,8 +1,8 @@
 """A long-lived installation: services start, a deployment runs to Completed on a worker, services end."""
 
 import json
-import subprocess
-import sys
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,49 +16,33 @@ from prefect.states import Pending, Running
 
 from configs.loader import load_recipe
 from flows.services import POOL, close_orphans
+from tasks.run.directory import Run
 from tasks.run.ledger import commit, committed_steps, create_run, open_run
 from tasks.tracking.tracker import Tracker
-from tests.integration.processes import Marked
+from tests.integration.installation import Installation
 
-BIN = Path(sys.executable).parent
-
-
-class Installation:
-    """Commands in a folder of their own, and the processes that they leave."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.home = folder, folder / "home"
-        self.marked = Marked(self.home)
-        self.printed = ""
-
-    def call(self, program: str, *arguments: str) -> str:
-        done = subprocess.run(
-            [BIN / program, *arguments],
-            cwd=self.folder,
-            env=self.marked.environment | {"COLUMNS": "200"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=400,
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
-
-    def addresses(self) -> dict[str, str]:
-        """Return what `rl-post up` printed: where the servers are."""
-        return dict(
-            line.split(maxsplit=1) for line in self.printed.splitlines() if line.startswith(("Prefect", "MLflow"))
-        )
+SOON = Path(__file__).with_name("renew_soon")
+"""Makes a deployed flow renew its lease every six seconds and not every 225."""
 
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    made = Installation(tmp_path_factory.mktemp("installation"))
+    path = os.pathsep.join(filter(None, [str(SOON), os.environ.get("PYTHONPATH")]))
+    made = Installation(tmp_path_factory.mktemp("installation"), PYTHONPATH=path)
     made.printed = made.call("rl-post", "up")
     yield made
     made.call("rl-post", "down")
     assert made.marked.processes() == []
     assert not (made.folder / "prefect.toml").exists()
+
+
+def begun(installation: Installation) -> list[Run]:
+    """Wait until there is a run that has begun its work, and return the runs."""
+    deadline = time.monotonic() + 120
+    while not (begun := list((installation.home / "runs").glob("*/logs/events.jsonl"))):
+        assert time.monotonic() < deadline, "no run has begun"
+        time.sleep(0.5)
+    return [open_run(installation.home, events.parents[1].name) for events in begun]
 
 
 def test_the_servers_listen_on_loopback_only(installation: Installation) -> None:
@@ -82,23 +66,32 @@ def test_the_recipes_are_deployed_with_a_form_a_limit_and_a_schedule_that_waits_
     assert found["r1"]["global_concurrency_limit"]["limit"] == 1
 
 
-def test_a_deployment_runs_to_completed_and_its_run_is_on_the_mlflow_server(installation: Installation) -> None:
-    output = installation.call("prefect", "deployment", "run", "rl-post/quickstart", "--watch")
+def test_u30_a_deployed_run_outlives_an_absence_of_prefects_server_and_is_on_the_mlflow_server(
+    installation: Installation,
+) -> None:
+    flow_run = installation.begin("quickstart", recipe="quickstart")
+    (run,) = begun(installation)
+    with installation.away("prefect-server"):
+        # Tasks begin, the lease is not renewed in time, and the server that comes back does not know it.
+        time.sleep(30)
 
-    assert "'Completed'" in output
-    (root,) = (installation.home / "runs").iterdir()
-    assert committed_steps(open_run(installation.home, root.name)) == [0, 1, 2]
-    mlflow_id = json.loads((root / "mlflow.json").read_text())["run_id"]
+    assert installation.end_of(flow_run, 900) == "Completed"
+
+    assert committed_steps(run) == [0, 1, 2]
+    mlflow_id = json.loads((run.root / "mlflow.json").read_text())["run_id"]
     client = mlflow.MlflowClient(installation.addresses()["MLflow"])
     assert client.get_run(mlflow_id).info.status == "FINISHED"
     assert [point.step for point in client.get_metric_history(mlflow_id, "reward/mean")] == [1, 2]
 
-    api = f"{installation.addresses()['Prefect']}/api"
-    (flow_run,) = httpx.post(f"{api}/flow_runs/filter", json={}).json()
-    task_runs = httpx.post(f"{api}/task_runs/filter", json={"flow_runs": {"id": {"any_": [flow_run["id"]]}}}).json()
-    tags = {run["name"]: set(run["tags"]) for run in task_runs}
-    assert tags["rollout step 1 shard 0"] == {"rl-post", "rollout"}
+    limits = installation.ask("v2/concurrency_limits/filter", {})
+    assert {limit["name"].split(":")[0]: limit["active_slots"] for limit in limits} == {"deployment": 0}
+    of_the_run = {"flow_runs": {"id": {"any_": [flow_run]}}}
+    tags = {found["name"]: set(found["tags"]) for found in installation.ask("task_runs/filter", of_the_run)}
+    assert tags["rollout step 2 shard 0"] == {"rl-post", "rollout"}
     assert tags["update step 2"] == {"rl-post", "update"}
+    lines = [log["message"] for log in installation.ask("logs/filter", {"logs": {"flow_run_id": {"any_": [flow_run]}}})]
+    assert [step for step in range(3) if any(line.startswith(f"step {step} of 2") for line in lines)] == [0, 1, 2]
+    assert any("Concurrency lease renewal failed" in line for line in lines)  # So the absence fell into a renewal.
 
 
 def test_the_password_in_an_mlflow_servers_address_is_neither_shown_nor_stored(

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +21,12 @@ from configs.schema import Recipe
 from tasks.orchestrator.dispatch import stage, submit
 from tasks.orchestrator.task_runner import ray_task_runner
 from tasks.run.directory import Run
+from tasks.run.events import read_events
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "ray_cluster")
 
 
-RUN = Run(Path("run"), Recipe(name="r"))
+RUN = Run(Path(tempfile.gettempdir()) / "rl-post-dispatch", Recipe(name="r"))
 
 
 def attempts(log: Path) -> int:
@@ -62,6 +64,13 @@ def die_always(run: Run, log: Path) -> None:
 def follow(run: Run, log: Path, before: list[str]) -> str:
     note(log)
     return f"{before[0]} and followed"
+
+
+@stage(name="take too long", run_name="take too long", limit=lambda limits: 3.0)
+def take_too_long_at_first(run: Run, log: Path) -> str:
+    if note(log) == 1:
+        time.sleep(60)
+    return "in time"
 
 
 def states(flow_run_id: UUID, count: int) -> list[str]:
@@ -122,6 +131,17 @@ def test_a_users_mistake_is_not_tried_again(tmp_path: Path) -> None:
         run_flow(lambda: submit(raise_user_error, run=RUN, log=tmp_path / "log").result())
 
     assert attempts(tmp_path / "log") == 1
+
+
+def test_u33_a_task_that_runs_into_its_limit_is_tried_again_and_is_in_the_events_once_as_that(tmp_path: Path) -> None:
+    run = Run(tmp_path, Recipe(name="r"))
+
+    result, _ = run_flow(lambda: submit(take_too_long_at_first, run=run, log=tmp_path / "log").result())
+
+    assert result == "in time"
+    assert [(event["event"], event["why"]) for event in read_events(run.events)] == [
+        ("time limit", "no end after 3 s"),
+    ]
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """Reward models and judges, on a real server in this process."""
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 import tenacity.wait
 
@@ -95,6 +97,48 @@ def test_a_refused_request_is_not_made_again(server: Server, answer: Answer):
 
 def test_a_server_that_is_not_there_is_an_error(answer: Answer):
     assert ask(Http(url="http://127.0.0.1:9/score", attempts=1), [answer("", "x")])[0].failure == "error"
+
+
+def test_a_server_that_comes_back_while_it_may_be_away_gives_all_its_marks(
+    server: Server, answer: Answer, monkeypatch: pytest.MonkeyPatch
+):
+    refused: list[int] = []
+
+    def post(client: httpx.Client, url: str, **named: Any) -> httpx.Response:
+        refused.append(1)
+        if len(refused) <= 40:
+            raise httpx.ConnectError("nobody listens")
+        return post_for_real(client, url, **named)
+
+    post_for_real = httpx.Client.post
+    monkeypatch.setattr(httpx.Client, "post", post)
+    batch = [answer("", text) for text in "abc"]
+    outcomes = ask(Http(url=server.url, batch_size=1, concurrency=1, attempts=2), batch, away=60.0)
+    assert [outcome.value for outcome in outcomes] == [0.5] * 3
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_gateway_that_speaks_for_a_server_which_is_away_is_asked_again(server: Server, answer: Answer, status: int):
+    replies = iter([(status, "away")] * 9 + [(200, {"scores": [1.0]})])
+    server.reply = lambda body: next(replies)
+    assert ask(Http(url=server.url, attempts=2), [answer("", "x")], away=60.0)[0].value == 1.0
+
+
+def test_a_server_that_stays_away_costs_that_time_once_and_its_samples_are_errors(
+    server: Server, answer: Answer, monkeypatch: pytest.MonkeyPatch
+):
+    now = itertools.count()  # A second passes with each look at the clock.
+    monkeypatch.setattr(remote.time, "monotonic", lambda: float(next(now)))
+    server.reply = lambda body: (503, "away")
+    outcomes = ask(Http(url=server.url, batch_size=1, concurrency=1, attempts=2), [answer("", "x")] * 20, away=30.0)
+    assert {outcome.failure for outcome in outcomes} == {"error"}
+    assert 20 * 2 <= len(server.bodies) <= 20 * 2 + 30
+
+
+def test_a_server_that_answers_with_an_error_is_not_away(server: Server, answer: Answer):
+    server.reply = lambda body: (500, "I can't read this one")
+    assert ask(Http(url=server.url, attempts=3), [answer("", "x")], away=60.0)[0].failure == "error"
+    assert len(server.bodies) == 3
 
 
 @pytest.mark.parametrize(
