@@ -2,15 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 from tasks.dataset.store import read_prompts
 from tasks.evaluate.statistics import accuracy
 from tasks.orchestrator.dispatch import stage
 from tasks.records.samples import SCORED, SampleRow, write_samples
 from tasks.reward.task import score_rows
-from tasks.rollout.shard import Sampling, begin, roll_out
-from tasks.rollout.task import fleet, load_text_tokenizer
-from tasks.run.directory import Run
+from tasks.rollout.shard import Sampling, begin
+from tasks.rollout.task import fleet, load_text_tokenizer, sample
+from tasks.run.directory import Run, begun_of
 from tasks.run.ledger import Receipt, once
 
 
@@ -41,9 +42,11 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
         with fleet(run, version) as engines:
             for name, sampling in settings.items():
                 # The same seeds at every evaluation: what differs between two versions is then the weights alone.
-                answered = roll_out(engines, tokenizer, begin(prompts, 0, sampling), version, sampling)
-                rows = score_rows(answered, recipe)
-                write_samples(run.evaluated(version, name), rows, SCORED)
+                path = run.evaluated(version, name)
+                fresh = partial(begin, prompts, 0, sampling)
+                rows = score_rows(sample(run, engines, tokenizer, path, fresh, version, sampling), recipe)
+                write_samples(path, rows, SCORED)
+                begun_of(path).unlink(missing_ok=True)
                 metrics |= accuracy_metrics(f"eval/heldout/{name}_accuracy", rows)
         return {"version": version, "metrics": metrics}
 

@@ -13,6 +13,10 @@ from trainer.files import whole_file
 SampleRow = dict[str, Any]
 Status = Literal["right", "wrong", "truncated", "unscorable", "timeout", "error"]
 """What scoring said of a sample: see `tasks.reward.outcome.Score`."""
+UNFINISHED = "abort"
+"""The finish reason of a sample that was not begun, or not finished."""
+GIVEN_UP = "error"
+"""The finish reason of a sample that no engine could make, and its status: no tokens, no reward, no part in updates."""
 
 ROLLOUT = pa.schema(
     [

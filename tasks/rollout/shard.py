@@ -1,6 +1,7 @@
 """Prompts to samples: the rollout of a part of a step."""
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
@@ -9,12 +10,12 @@ from tokenizers import Tokenizer
 
 from tasks.cluster.limits import LEAST_SAMPLES
 from tasks.records.question import Prompt
-from tasks.records.samples import SampleRow
-from tasks.rollout.fleet import Fleet, Request
+from tasks.records.samples import GIVEN_UP, UNFINISHED, SampleRow
+from tasks.rollout.fleet import Answers, Fleet, Request
 from tasks.server.client import Response
 
-UNFINISHED = "abort"
-"""The finish reason of a sample that was not begun, or not finished."""
+logger = logging.getLogger(__name__)
+NO_TOKENS: SampleRow = {"response_ids": [], "logprobs": [], "weights_versions": []}
 
 
 class StaleWeights(RuntimeError):
@@ -46,9 +47,7 @@ def begin(groups: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling) -
             "index": index,
             "prompt_id": prompt.question.id,
             "prompt_ids": prompt.ids,
-            "response_ids": [],
-            "logprobs": [],
-            "weights_versions": [],
+            **NO_TOKENS,
             "finish_reason": UNFINISHED,
             "seed": sampling_seed(sampling.run_seed, step, group, index),
             "text": "",
@@ -69,8 +68,11 @@ def roll_out(
     version: int,
     sampling: Sampling,
     wanted: int | None = None,
+    salvage: Callable[[list[SampleRow]], None] | None = None,
 ) -> list[SampleRow]:
     """Generate the rest of the unfinished samples.
+
+    A sample whose response can't be used, however often it is made, is given up: it keeps no token.
 
     Args:
         fleet: The engines.
@@ -79,9 +81,10 @@ def roll_out(
         version: The weights version that must produce every new token.
         sampling: How to sample.
         wanted: Number of finished groups after which generation stops. None finishes all.
+        salvage: Takes the samples as far as they are, before an error is raised.
 
     Returns:
-        The samples, in their order.
+        The samples, in their order. One that was given up says why in `flaw`, which is not stored.
 
     Raises:
         StaleWeights: if a response comes from another version.
@@ -89,17 +92,28 @@ def roll_out(
     requests = [
         unfinished for part in _parts(rows, 1 if wanted else LEAST_SAMPLES) if (unfinished := _unfinished(part))
     ]
+
+    def grown(answers: Answers) -> list[SampleRow]:
+        found = {
+            (row["group"], row["index"]): _grown(row, response, version, tokenizer, sampling.max_tokens)
+            for part, responses in zip(requests, answers, strict=True)
+            for row, response in zip(part, responses, strict=False)  # what no engine had begun has no responses
+        }
+        return [found.get((row["group"], row["index"]), row) for row in rows]
+
     answers = fleet.generate(
         [_request(part, sampling.max_tokens) for part in requests],
         sampling.temperature,
         wanted=max(wanted - len(finished_groups(rows)), 0) if wanted else len(requests),
+        vocabulary=size_of(tokenizer),
+        salvage=(lambda answers: salvage(grown(answers))) if salvage else None,
     )
-    grown = {
-        (row["group"], row["index"]): _grown(row, response, version, tokenizer, sampling.max_tokens)
-        for part, responses in zip(requests, answers, strict=True)
-        for row, response in zip(part, responses, strict=False)  # what no engine had begun has no responses
-    }
-    return [grown.get((row["group"], row["index"]), row) for row in rows]
+    return grown(answers)
+
+
+def size_of(tokenizer: Tokenizer) -> int:
+    """Return how many token ids a tokenizer has: all are below, those of added tokens too."""
+    return max(tokenizer.get_vocab().values()) + 1
 
 
 def finished_groups(rows: Sequence[SampleRow]) -> list[int]:
@@ -133,6 +147,11 @@ def _request(rows: Sequence[SampleRow], max_tokens: int) -> Request:
 
 
 def _grown(row: SampleRow, response: Response, version: int, tokenizer: Tokenizer, max_tokens: int) -> SampleRow:
+    if response.flaw:
+        logger.error("group %d, sample %d is given up: %s", row["group"], row["index"], response.flaw)
+        return {**row, **NO_TOKENS, "finish_reason": GIVEN_UP, "flaw": response.flaw, "text": ""}
+    if not response.ids and response.finish_reason == UNFINISHED:
+        return row
     if response.weights_version != version:
         raise StaleWeights(f"asked for weights {version}; the engine answered with {response.weights_version}")
     ids = [*row["response_ids"], *response.ids]

@@ -33,6 +33,7 @@ Kind = Literal[
     "weights not sent",
     "learner rebuilt",
     "step without signal",
+    "samples given up",
     "archive behind",
 ]
 

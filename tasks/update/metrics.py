@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
+from tasks.records.samples import GIVEN_UP
+
 
 def batch_metrics(rows: Sequence[dict[str, Any]], learner_version: int) -> dict[str, float]:
     """Summarise the scored samples of a step.
@@ -13,11 +15,12 @@ def batch_metrics(rows: Sequence[dict[str, Any]], learner_version: int) -> dict[
         learner_version: The weights version that the update starts from.
 
     Returns:
-        `reward/…` over the scorable samples and `rollout/…` over all of them; lengths are in tokens.
+        `reward/…` over the scorable samples and `rollout/…` over all of them; lengths are in tokens, of those that
+        were not given up.
     """
     rewards = [row["reward"] for row in rows if row["reward"] is not None]
-    lengths = [len(row["response_ids"]) for row in rows]
-    lags = [learner_version - version for row in rows for version in row["weights_versions"]]
+    lengths = [len(row["response_ids"]) for row in rows if row["finish_reason"] != GIVEN_UP] or [0]
+    lags = [learner_version - version for row in rows for version in row["weights_versions"]] or [0]
     return {
         "reward/mean": fmean(rewards) if rewards else 0.0,
         "reward/std": pstdev(rewards) if rewards else 0.0,
@@ -30,5 +33,6 @@ def batch_metrics(rows: Sequence[dict[str, Any]], learner_version: int) -> dict[
         "rollout/response_length_mean": fmean(lengths),
         "rollout/response_length_max": float(max(lengths)),
         "rollout/truncated_share": fmean(row["finish_reason"] == "length" for row in rows),
+        "rollout/given_up_share": fmean(row["finish_reason"] == GIVEN_UP for row in rows),
         "rollout/weights_lag_mean": fmean(lags),
     }

@@ -115,10 +115,49 @@ def test_the_key_goes_with_every_request_and_not_into_reprs(server: FakeServer, 
     assert "secret" not in repr(Endpoint("http://x", "secret"))
 
 
-def test_ids_and_log_probs_of_unequal_length_are_an_error_that_names_both(server: FakeServer, client: EngineClient):
-    server.answers = {GENERATE: [(200, [sample([1, 2, 3], [-0.5, -0.7])])]}
-    with pytest.raises(EngineRefused, match="3 response tokens came with 2 log-probs"):
-        client.generate([[9]], [1], 1.0, 5)
+def test_ids_and_log_probs_of_unequal_length_are_a_flaw_that_names_both(server: FakeServer, client: EngineClient):
+    server.answers = {GENERATE: [(200, [sample([1, 2, 3], [-0.5, -0.7]), sample([4], [-0.1])])]}
+    torn, whole = client.generate([[9], [9]], [1, 2], 1.0, 5)
+    assert torn.flaw == "3 response tokens came with 2 log-probs"
+    assert (whole.ids, whole.flaw) == ([4], None)
+
+
+def test_a_response_of_other_tokens_than_its_log_probs_is_a_flaw(server: FakeServer, client: EngineClient):
+    server.answers = {GENERATE: [(200, [sample([1, 2], [-0.5, -0.7]) | {"output_ids": [1, 3]}])]}
+    (response,) = client.generate([[9]], [1], 1.0, 5)
+    assert response.flaw == "its log-probs are of other tokens than its ids"
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"finish_reason": None},
+        {"weight_version": None},
+        {"weight_version": "default"},
+        {"output_token_logprobs": [None]},
+        {"output_token_logprobs": [[-0.5]]},
+    ],
+    ids=str,
+)
+def test_a_response_that_can_not_be_read_is_a_flaw_of_that_one_alone(
+    server: FakeServer, client: EngineClient, meta: dict[str, Any]
+):
+    strange, sound = sample([1], [-0.5]), sample([1], [-0.5])
+    strange["meta_info"] |= meta
+    server.answers = {GENERATE: [(200, [strange, sound])]}
+
+    unread, read = client.generate([[9], [9]], [1, 2], 1.0, 5)
+
+    assert unread.flaw and unread.flaw.startswith("it can't be read: ")
+    assert read.flaw is None
+
+
+def test_u13_a_stop_at_nan_is_no_stop(server: FakeServer, client: EngineClient):
+    stopped = sample([1, 2], [-0.5, -0.7])
+    stopped["meta_info"]["finish_reason"] |= {"matched": "NaN happened"}
+    server.answers = {GENERATE: [(200, [stopped])]}
+    (response,) = client.generate([[9]], [1], 1.0, 5)
+    assert response.flaw == "the engine says 'NaN happened'"
 
 
 def test_a_missing_response_is_an_error_that_names_both_counts(server: FakeServer, client: EngineClient):
