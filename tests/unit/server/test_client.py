@@ -5,9 +5,10 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
+import httpx
 import pytest
 
 from tasks.server import client as client_module
@@ -16,12 +17,14 @@ from tasks.server.client import (
     Endpoint,
     EngineClient,
     EngineRefused,
+    EngineSlow,
     EngineUnavailable,
     WeightsNotUpdated,
 )
 
 Answer = tuple[int, Any]  # status and JSON body; status 0: no answer until the client gives up
 GENERATE, UPDATE, INFO = "/generate", "/update_weights_from_disk", "/model_info"
+ABORT, HEALTH = "/abort_request", "/health_generate"
 
 
 class FakeServer:
@@ -31,20 +34,24 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.answers: dict[str, list[Answer]] = {}
+        self.always: dict[str, list[Answer]] = {ABORT: [(200, None)], HEALTH: [(200, None)]}
         self.requests: list[tuple[str, Any]] = []
         self.keys: set[str | None] = set()
 
     def answer(self, path: str) -> Answer:
-        answers = self.answers[path]
+        answers = (self.always | self.answers)[path]
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
     def asked(self, path: str) -> int:
-        return [asked for asked, _ in self.requests].count(path)
+        return len(self.bodies(path))
+
+    def bodies(self, path: str) -> list[Any]:
+        return [body for asked, body in self.requests if asked == path]
 
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    fake = FakeServer()
+    fake, over = FakeServer(), Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -53,9 +60,9 @@ def server() -> Iterator[FakeServer]:
             fake.keys.add(self.headers["Authorization"])
             status, answer = fake.answer(self.path)
             if status == 0:
-                time.sleep(1)
+                over.wait()
                 return
-            content = json.dumps(answer).encode()
+            content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
@@ -71,6 +78,7 @@ def server() -> Iterator[FakeServer]:
     thread = Thread(target=http.serve_forever, args=(0.01,))
     thread.start()
     yield fake
+    over.set()
     http.shutdown()
     http.server_close()
     thread.join()
@@ -183,6 +191,84 @@ def test_one_failure_is_retried_and_the_sample_appears_once(server: FakeServer, 
     server.answers = {GENERATE: [failure, (200, [sample([1], [-0.5])])]}
     assert [response.ids for response in client.generate([[9]], [1], 1.0, 5)] == [[1]]
     assert client.retries == 1
+
+
+@pytest.mark.parametrize(
+    "failure", [(0, None), (503, {"error": "busy"}), (200, b'[{"meta_in')], ids=["timeout", "503", "cut off"]
+)
+def test_u34_each_attempt_has_new_ids_and_the_old_ones_are_aborted(
+    server: FakeServer, client: EngineClient, failure: Answer
+):
+    server.answers = {GENERATE: [failure, failure, (200, [sample([1], [-0.5]), sample([2], [-0.5])])]}
+
+    client.generate([[9], [9]], [1, 2], 1.0, 5, ids=["a", "b"])
+
+    attempts = [body["rid"] for body in server.bodies(GENERATE)]
+    assert attempts == [["a", "b"], ["a-2", "b-2"], ["a-3", "b-3"]]
+    assert [body["rid"] for body in server.bodies(ABORT)] == ["a", "b", "a-2", "b-2"]
+    bodies = [{key: value for key, value in body.items() if key != "rid"} for body in server.bodies(GENERATE)]
+    assert bodies[0] == bodies[1] == bodies[2]
+
+
+def test_u34_ids_that_nobody_named_differ_too(server: FakeServer, client: EngineClient):
+    server.answers = {GENERATE: [(503, {}), (200, [sample([1], [-0.5])])]}
+    client.generate([[9]], [1], 1.0, 5)
+    client.generate([[9]], [1], 1.0, 5)
+    ids = [body["rid"][0] for body in server.bodies(GENERATE)]
+    assert len(set(ids)) == len(ids) == 3
+
+
+def test_u34_an_abort_is_of_the_attempt_that_runs(server: FakeServer, client: EngineClient):
+    def abort_again() -> None:
+        while server.asked(GENERATE) < 2:
+            time.sleep(0.01)
+        client.abort("a")
+
+    server.answers = {GENERATE: [(503, {}), (0, None), (200, [sample([1], [-0.5], "abort")])]}
+    aborting = Thread(target=abort_again)
+    aborting.start()
+    client.generate([[9]], [1], 1.0, 5, ids=["a"])
+    aborting.join()
+    client.abort("a")  # It is over: nothing is asked.
+
+    assert [body["rid"] for body in server.bodies(ABORT)] == ["a", "a-2", "a-2"]
+
+
+def test_u34_a_slow_response_of_an_engine_that_lives_is_told_from_one_that_is_lost(
+    server: FakeServer, client: EngineClient
+):
+    server.answers = {GENERATE: [(0, None)]}
+    with (
+        EngineClient(Endpoint(server.url, "secret", timeout=2.0), attempts=2) as patient,
+        pytest.raises(EngineSlow, match="ReadTimeout"),
+    ):
+        patient.generate([[9]], [1], 1.0, 5)
+    assert server.asked(HEALTH) == server.asked(GENERATE) == 2
+
+
+@pytest.mark.parametrize("health", [(0, None), (503, {})], ids=["silent", "503"])
+def test_u34_an_engine_that_does_not_answer_its_health_check_is_lost(
+    server: FakeServer, client: EngineClient, health: Answer
+):
+    server.answers = {GENERATE: [(0, None)], HEALTH: [health]}
+    with pytest.raises(EngineUnavailable, match="nor does it say that it lives") as lost:
+        client.generate([[9]], [1], 1.0, 5)
+    assert not isinstance(lost.value, EngineSlow)
+
+
+def test_u34_a_slow_response_gets_more_time_at_each_attempt(client: EngineClient, monkeypatch: pytest.MonkeyPatch):
+    given: list[float | None] = []
+
+    def send(method: str, path: str, body: Any, timeout: float | None = None) -> httpx.Response:
+        if path == GENERATE:
+            given.append(timeout)
+            raise EngineSlow("no answer")
+        return httpx.Response(200)
+
+    monkeypatch.setattr(client, "_send", send)
+    with pytest.raises(EngineSlow):
+        client.generate([[9]], [1], 1.0, 5)
+    assert given == pytest.approx([0.3, 0.6, 1.2, 2.4])
 
 
 def test_a_permanent_server_error_ends_in_a_named_error_after_bounded_retries(server: FakeServer, client: EngineClient):
