@@ -15,6 +15,10 @@ from configs.reward import Reward
 from configs.section import Positive, Section, Share
 from configs.timeouts import Timeouts
 
+ENGINE_KEEPS = 6
+"""Tokens of its context that SGLang 0.5.23 gives to nobody: it refuses prompts within 6 tokens of the end, and cuts
+responses 2 tokens before it (its managers/tp_worker.py, and `init_req_max_new_tokens` of its scheduler.py)."""
+
 
 class Model(Section):
     path: str = Field(
@@ -27,6 +31,11 @@ class Model(Section):
         default="float32", description="Number format of the engine's weights and of the learner's forward pass."
     )
     context_length: Positive = Field(default=64, description="Tokens of prompt and response together.")
+
+    @property
+    def served_context(self) -> int:
+        """Tokens that a server has to be given, so that a prompt and a response can fill `context_length`."""
+        return self.context_length + ENGINE_KEEPS
 
 
 class Rollout(Section):
