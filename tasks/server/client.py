@@ -106,7 +106,6 @@ class EngineClient:
         self._attempts = attempts
         self._current: dict[str, str] = {}  # by the name of a sample its id at the server
         self._url, self._timeout, self._connect = endpoint.url, endpoint.timeout, endpoint.connect
-        self._short = min(endpoint.timeout, SIGN_OF_LIFE)
         self._http = httpx.Client(
             base_url=endpoint.url,
             headers={"Authorization": f"Bearer {endpoint.api_key}"},
@@ -278,7 +277,7 @@ class EngineClient:
         except EngineUnavailable as error:
             with suppress(EngineUnavailable, EngineRefused):
                 for name in names:
-                    self._request_once("POST", "/abort_request", {"rid": self._current[name]}, self._short)
+                    self._request_once("POST", "/abort_request", {"rid": self._current[name]}, SIGN_OF_LIFE)
             if isinstance(error, EngineSlow):
                 self._look_at_slow(error, attempts)
             raise
@@ -286,7 +285,7 @@ class EngineClient:
     def _look_at_slow(self, error: EngineSlow, attempts: Attempts) -> None:
         """Give the next attempt more time if the server lives; else it is no slow server but one that is lost."""
         try:
-            self._request_once("GET", "/health_generate", None, self._short)
+            self._request_once("GET", "/health_generate", None, SIGN_OF_LIFE)
         except (EngineUnavailable, EngineRefused) as silence:
             raise EngineUnavailable(f"{error}; nor does it say that it lives: {silence}") from error
         logger.warning("%s, but the engine lives: a slow response, which gets more time", error)

@@ -9,6 +9,7 @@ import pytest
 from configs import schema
 from tasks.engine.engine import Engine
 from tasks.server.client import EngineClient
+from tests.contract import CONTEXT
 
 
 @dataclass
@@ -47,7 +48,7 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 def live_engine(tiny_weights: dict[int, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveEngine]:
     """A running engine. Tests may change its weights or kill its server: ask for a client at the version you need."""
     log_dir = tmp_path_factory.mktemp("engine")
-    recipe = schema.Recipe(name="r", model=schema.Model(context_length=256))
+    recipe = schema.Recipe(name="r", model=schema.Model(context_length=CONTEXT))
     engine = Engine(0, recipe, log_dir, "cpu")
     engine.start(tiny_weights[0], 0)
     yield LiveEngine(engine, tiny_weights, log_dir)

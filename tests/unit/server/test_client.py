@@ -87,6 +87,7 @@ def server() -> Iterator[FakeServer]:
 @pytest.fixture
 def client(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> EngineClient:
     monkeypatch.setattr(client_module, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(client_module, "SIGN_OF_LIFE", 2.0)
     return EngineClient(Endpoint(server.url, "secret", timeout=0.3))
 
 
@@ -248,8 +249,9 @@ def test_u34_a_slow_response_of_an_engine_that_lives_is_told_from_one_that_is_lo
 
 @pytest.mark.parametrize("health", [(0, None), (503, {})], ids=["silent", "503"])
 def test_u34_an_engine_that_does_not_answer_its_health_check_is_lost(
-    server: FakeServer, client: EngineClient, health: Answer
+    server: FakeServer, client: EngineClient, health: Answer, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(client_module, "SIGN_OF_LIFE", 0.3)
     server.answers = {GENERATE: [(0, None)], HEALTH: [health]}
     with pytest.raises(EngineUnavailable, match="nor does it say that it lives") as lost:
         client.generate([[9]], [1], 1.0, 5)
