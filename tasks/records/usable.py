@@ -51,6 +51,8 @@ def flaw_of_row(row: SampleRow, vocabulary: int | None, longest: int | None) -> 
         return None if usable else f"{name}: it was given up, but has tokens or a reward"
     if ids is None or logprobs is None or versions is None or not row["prompt_ids"]:
         return f"{name}: it has no tokens, no log-probs, no versions or no prompt"
+    if row["finish_reason"] == UNFINISHED:
+        return f"{name}: it is not finished"
     if found := flaw(ids, logprobs, row["finish_reason"], vocabulary, longest):
         return f"{name}: {found}"
     if len(versions) != len(ids) or None in versions:

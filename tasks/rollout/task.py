@@ -11,14 +11,15 @@ from tasks.dataset.store import read_prompts
 from tasks.orchestrator.dispatch import stage
 from tasks.processes.actors import find_engine
 from tasks.records.samples import GIVEN_UP, ROLLOUT, SampleRow, read_samples, write_samples
-from tasks.rollout.carry import split_finished, take_up
+from tasks.rollout.carry import sound, split_finished, take_up
 from tasks.rollout.fleet import Fleet
-from tasks.rollout.shard import Sampling, roll_out
+from tasks.rollout.shard import Sampling, roll_out, size_of
 from tasks.run.directory import Run, begun_of, receipt_of
 from tasks.run.events import record
 from tasks.run.ledger import Receipt, once
 from tasks.server.client import EngineClient
 from tasks.weights.publication import bring_up
+from trainer.files import read_json
 
 
 @stage(name="generate rollouts", run_name="rollout step {step} shard {shard}", limit=lambda limits: limits.rollout)
@@ -114,6 +115,13 @@ def load_text_tokenizer(dataset: Receipt) -> Tokenizer:
     return Tokenizer.from_file(f"{dataset['model']}/tokenizer.json")
 
 
+def vocabulary_of(run: Run) -> int | None:
+    """Return how many tokens the model of a run has, if its dataset was prepared and its model is still there."""
+    prepared = read_json(run.dataset) if run.dataset.exists() else {}
+    there = Path(prepared.get("model", ""), "tokenizer.json").is_file()
+    return size_of(load_text_tokenizer(prepared)) if there else None
+
+
 def _engines_of(shard: int, shards: int, engines: int) -> Sequence[int]:
     """Return the engines that a shard uses: its own where there are enough, else one that it shares."""
     return range(shard, engines, shards) if engines >= shards else [shard % engines]
@@ -122,4 +130,4 @@ def _engines_of(shard: int, shards: int, engines: int) -> Sequence[int]:
 def _carried(run: Run, step: int, shard: int) -> list[SampleRow]:
     """Return the samples that a shard of a step left unfinished."""
     path = run.carried(step, shard)
-    return read_samples([path]) if path.exists() else []
+    return [sound(row) for row in read_samples([path])] if path.exists() else []

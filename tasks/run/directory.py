@@ -31,6 +31,7 @@ STEPS, WEIGHTS, CHECKPOINTS = NUMBERED = ("steps", "weights", "checkpoints")
 KNOWN = {RECORD, RECIPE, LOCK, TRACKED, LOGS, *NUMBERED}
 """The names in a run directory. A killed writer leaves hidden names; they are never read."""
 SCORED_FILES = "scored-*.parquet"
+SAMPLE_FILES = ("rollout-*.parquet", SCORED_FILES)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ Kind = Literal[
     "learner rebuilt",
     "step without signal",
     "samples given up",
+    "samples discarded",
     "archive behind",
 ]
 

@@ -81,6 +81,7 @@ def test_a_sound_row_passes_and_so_does_one_that_was_given_up() -> None:
         ({"weights_versions": [4]}, "2 response tokens have 1 weights versions"),
         ({"weights_versions": [4, None]}, "2 response tokens have 2 weights versions"),
         ({"logprobs": None}, "it has no tokens, no log-probs, no versions or no prompt"),
+        ({"finish_reason": "abort"}, "it is not finished"),
         ({"prompt_ids": []}, "it has no tokens, no log-probs, no versions or no prompt"),
         ({"reward": math.nan}, "its reward is nan"),
         ({"finish_reason": GIVEN_UP}, "it was given up, but has tokens or a reward"),
