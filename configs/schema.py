@@ -6,7 +6,7 @@ A recipe is data. It is validated before anything starts, stored with the run, a
 from math import ceil
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from configs.algorithm import RATIO_LOSSES, Algorithm
 from configs.data import ColdStart, Data
@@ -38,6 +38,13 @@ class Model(Section):
         return self.context_length + ENGINE_KEEPS
 
 
+PLAIN_STOPS = ("\nQuestion:", "\nQ:", "\nProblem:", "\nExercise:", "\nInstruction:", "\nHuman:", "\nUser:")
+"""Where a base model goes on with a question of its own after its answer. The first three are those of the harness that
+base models are measured with (lm-evaluation-harness: gsm8k, minerva_math), the others the turns of what they read."""
+MOST_STOPS = 32
+"""Stop strings that SGLang takes (its sampling/sampling_params.py, MAX_STOP_COUNT)."""
+
+
 class Rollout(Section):
     prompts_per_step: Positive = Field(default=16, description="Groups a step.")
     samples_per_prompt: Positive = Field(default=16, description="Samples in a group.")
@@ -54,6 +61,20 @@ class Rollout(Section):
         description="Groups that a step works on, as a multiple of prompts_per_step. When that many are finished, the "
         "others are left to the next step, so that long responses hold no step. 1 waits for all.",
     )
+    stop: tuple[str, ...] | None = Field(
+        default=None,
+        max_length=MOST_STOPS,
+        description="Texts that end a response, in training and evaluation. They are trained, and are not part of what "
+        "is scored. None: with `data.chat_template: plain` where a base model would begin a next question, else none.",
+    )
+
+    @field_validator("stop")
+    @classmethod
+    def are_texts(cls, stop: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Refuse an empty text, which would end every response before it begins."""
+        if stop and not all(stop):
+            raise ValueError("an empty text would end every response: leave it out")
+        return stop
 
     @property
     def groups_begun(self) -> int:
@@ -165,6 +186,13 @@ class Recipe(Section):
     evaluation: Evaluation = Evaluation()
     tracking: Tracking = Tracking()
     timeouts: Timeouts = Timeouts()
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """The texts that end a response."""
+        if self.rollout.stop is not None:
+            return self.rollout.stop
+        return PLAIN_STOPS if self.data.chat_template == "plain" else ()
 
     @model_validator(mode="after")
     def can_share_gpus(self) -> "Recipe":

@@ -66,6 +66,9 @@ def show(recipe: Recipe, plan: LaunchPlan, console: Console) -> None:
     """Print the resolved recipe and the plan."""
     found = plan.capacity
     console.print(dump_yaml(recipe), markup=False, highlight=False)
+    if recipe.stop:
+        ends = f"a response also ends at: {', '.join(map(repr, recipe.stop))}"
+        console.print(ends, markup=False, highlight=False, soft_wrap=True)
     gpu = plan.cluster.gpu
     title = "what would start" + (f", on nodes of Ray's accelerator_type:{gpu.ray_type}" if gpu else "")
     table = Table("processes", "node", "GPUs", "memory of each GPU", title=title, title_justify="left")

@@ -155,6 +155,19 @@ def test_a_stranger_is_turned_away(server: Server) -> None:
     assert httpx.post(f"{server.endpoint.url}/generate", json={"input_ids": PROMPT}).status_code == 401
 
 
+def test_u06_a_response_that_ends_at_a_text_is_the_beginning_of_the_one_that_would_have_been(server: Server) -> None:
+    def generate(*stop: str) -> list[Response]:
+        with EngineClient(server.endpoint, stop=stop) as client:
+            return client.generate([PROMPT] * 16, range(16), 1.0, 32)
+
+    for ended, whole in zip(generate("7", "zq"), generate(), strict=True):
+        end = whole.ids.index(VOCABULARY["7"]) + 1 if VOCABULARY["7"] in whole.ids else len(whole.ids)
+        assert (ended.ids, ended.logprobs) == (whole.ids[:end], whole.logprobs[:end])
+        assert ended.at_text == (ended.ids[-1] == VOCABULARY["7"])
+        assert ended.finish_reason == ("stop" if ended.at_text else whole.finish_reason)
+        assert not whole.at_text
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_u13_weights_that_are_no_numbers_give_log_probs_that_are_none(server: Server, temperature: float) -> None:
     folder, version = server.sound

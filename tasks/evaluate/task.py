@@ -30,12 +30,13 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
         prompts = list(enumerate(read_prompts(dataset["path"], "eval")))
         tokenizer = load_text_tokenizer(dataset)
         settings = {
-            "greedy": Sampling(1, recipe.rollout.max_response_tokens, 0.0, recipe.seed),
+            "greedy": Sampling(1, recipe.rollout.max_response_tokens, 0.0, recipe.seed, recipe.stop),
             "sampled": Sampling(
                 recipe.evaluation.samples_per_prompt,
                 recipe.rollout.max_response_tokens,
                 recipe.evaluation.temperature,
                 recipe.seed,
+                recipe.stop,
             ),
         }
         metrics: dict[str, float] = {}

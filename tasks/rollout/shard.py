@@ -1,6 +1,7 @@
 """Prompts to samples: the rollout of a part of a step."""
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -24,12 +25,16 @@ class StaleWeights(RuntimeError):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a group is sampled: its size, its longest response in tokens, temperature (0 is greedy), and the seed."""
+    """How a group is sampled: its size, its longest response in tokens, temperature (0 is greedy), and the seed.
+
+    `stop`: texts that end a response.
+    """
 
     samples: int
     max_tokens: int
     temperature: float
     run_seed: int
+    stop: tuple[str, ...] = ()
 
 
 def begin(groups: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling) -> list[SampleRow]:
@@ -95,7 +100,7 @@ def roll_out(
 
     def grown(answers: Answers) -> list[SampleRow]:
         found = {
-            (row["group"], row["index"]): _grown(row, response, version, tokenizer, sampling.max_tokens)
+            (row["group"], row["index"]): _grown(row, response, version, tokenizer, sampling)
             for part, responses in zip(requests, answers, strict=True)
             for row, response in zip(part, responses, strict=False)  # what no engine had begun has no responses
         }
@@ -146,7 +151,7 @@ def _request(rows: Sequence[SampleRow], max_tokens: int) -> Request:
     )
 
 
-def _grown(row: SampleRow, response: Response, version: int, tokenizer: Tokenizer, max_tokens: int) -> SampleRow:
+def _grown(row: SampleRow, response: Response, version: int, tokenizer: Tokenizer, sampling: Sampling) -> SampleRow:
     if response.flaw:
         logger.error("group %d, sample %d is given up: %s", row["group"], row["index"], response.flaw)
         return {**row, **NO_TOKENS, "finish_reason": GIVEN_UP, "flaw": response.flaw, "text": ""}
@@ -155,16 +160,41 @@ def _grown(row: SampleRow, response: Response, version: int, tokenizer: Tokenize
     if response.weights_version != version:
         raise StaleWeights(f"asked for weights {version}; the engine answered with {response.weights_version}")
     ids = [*row["response_ids"], *response.ids]
-    at_limit = response.finish_reason == UNFINISHED and len(ids) >= max_tokens
-    # The EOS that ends a response is trained on but is not part of its text.
-    said = ids[:-1] if response.finish_reason == "stop" else ids
-    return {
+    at_limit = response.finish_reason == UNFINISHED and len(ids) >= sampling.max_tokens
+    # What ends a response is trained on but is not part of its text.
+    at_eos = response.finish_reason == "stop" and not response.at_text
+    text = tokenizer.decode(ids[:-1] if at_eos else ids, skip_special_tokens=False)
+    grown = {
         **row,
         "response_ids": ids,
         "logprobs": [*row["logprobs"], *response.logprobs],
         "weights_versions": [*row["weights_versions"], *[response.weights_version] * len(response.ids)],
         "finish_reason": "length" if at_limit else response.finish_reason,
-        "text": tokenizer.decode(said, skip_special_tokens=False),
+        "text": text,
+    }
+    return _cut_at_stop(grown, tokenizer, sampling.stop) if any(stop in text for stop in sampling.stop) else grown
+
+
+def _cut_at_stop(row: SampleRow, tokenizer: Tokenizer, stop: Sequence[str]) -> SampleRow:
+    """End a response with the token that completes the first stop, and its text before that.
+
+    An engine looks at the last tokens only, as many as it would take itself to write a stop: it misses one that the
+    model wrote in smaller pieces, or that began before the response was interrupted.
+    """
+
+    def text(tokens: int) -> str:
+        return tokenizer.decode(row["response_ids"][:tokens], skip_special_tokens=False)
+
+    def stops(tokens: int) -> bool:
+        return any(one in text(tokens) for one in stop)
+
+    tokens = bisect_left(range(len(row["response_ids"])), True, key=stops)
+    said = text(tokens)
+    return {
+        **row,
+        **{name: row[name][:tokens] for name in NO_TOKENS},
+        "finish_reason": "stop",
+        "text": said[: min(said.find(one) for one in stop if one in said)],
     }
 
 

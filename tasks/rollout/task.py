@@ -45,7 +45,11 @@ def generate_rollouts(
         turn, number = divmod(shard, rollout.shards)
         places = prompts_of_round(run, step, turn, read_prompts(dataset["path"], "train"))[number :: rollout.shards]
         sampling = Sampling(
-            rollout.samples_per_prompt, rollout.max_response_tokens, rollout.temperature, run.recipe.seed
+            rollout.samples_per_prompt,
+            rollout.max_response_tokens,
+            rollout.temperature,
+            run.recipe.seed,
+            run.recipe.stop,
         )
         wanted = len(range(rollout.prompts_per_step)[number :: rollout.shards])
         path = run.rollout(step, shard)
@@ -103,7 +107,7 @@ def fleet(run: Run, version: int, indices: Sequence[int] | None = None) -> Fleet
 
     def connect(index: int) -> EngineClient:
         (endpoint,) = bring_up(run, version, [find_engine(run, index)])
-        return EngineClient(endpoint)
+        return EngineClient(endpoint, stop=run.recipe.stop)
 
     settings = run.recipe.engine
     numbers = range(settings.count) if indices is None else indices

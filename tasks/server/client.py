@@ -75,10 +75,13 @@ class Response:
     """What an engine generated for one sample.
 
     Attributes:
-        ids: Token ids; the last one is the EOS if the finish reason is `stop`.
+        ids: Token ids; the last one is the EOS if the finish reason is `stop`, or the last ones are those of the text
+            at which it stopped.
         logprobs: Behaviour log-prob of each token under the sampling temperature, as long as ids.
-        finish_reason: `stop` at an EOS, `length` at the token limit, `abort` if it was cut off before.
+        finish_reason: `stop` at an EOS or a text that ends it, `length` at the token limit, `abort` if it was cut off
+            before.
         weights_version: Version that the server reported with the response.
+        at_text: Whether it stopped at a text and not at an EOS.
         flaw: Why it can't be read, or can't be what the model said; the rest then means nothing.
     """
 
@@ -87,6 +90,7 @@ class Response:
     finish_reason: Literal["stop", "length", "abort"]
     weights_version: int
     flaw: str | None = None
+    at_text: bool = False
 
 
 class EngineClient:
@@ -100,10 +104,18 @@ class EngineClient:
         retries: Number of retries so far.
     """
 
-    def __init__(self, endpoint: Endpoint, attempts: int = ATTEMPTS) -> None:
+    def __init__(self, endpoint: Endpoint, attempts: int = ATTEMPTS, stop: Sequence[str] = ()) -> None:
+        """Prepare to talk to a server.
+
+        Args:
+            endpoint: Where it is.
+            attempts: Times that a request is tried.
+            stop: Texts that end a response; the server needs a tokenizer to find them.
+        """
         logging.getLogger("httpx").setLevel(logging.WARNING)  # It logs every request.
         self.retries = 0
         self._attempts = attempts
+        self._stop = {"stop": list(stop)} if stop else {}
         self._current: dict[str, str] = {}  # by the name of a sample its id at the server
         self._url, self._timeout, self._connect = endpoint.url, endpoint.timeout, endpoint.connect
         self._http = httpx.Client(
@@ -144,7 +156,7 @@ class EngineClient:
         body = {
             "input_ids": [list(prompt) for prompt in prompts],
             "sampling_params": [
-                {"temperature": temperature, "max_new_tokens": longest, "sampling_seed": seed}
+                {"temperature": temperature, "max_new_tokens": longest, "sampling_seed": seed, **self._stop}
                 for seed, longest in zip(seeds, limits, strict=True)
             ],
             "return_logprob": True,
@@ -341,7 +353,7 @@ def _response(sample: Mapping[str, Any]) -> Response:
         tokens = meta.get("output_token_logprobs") or []  # missing if the engine had not begun
         ids, logprobs = [token for _, token, *_ in tokens], [logprob for logprob, *_ in tokens]
         found = _contradiction(ids, sample.get("output_ids"), meta["completion_tokens"], reason.get("matched"))
-        return Response(ids, logprobs, reason["type"], version, found)
+        return Response(ids, logprobs, reason["type"], version, found, isinstance(reason.get("matched"), str))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         return Response([], [], UNFINISHED, TORN, f"it can't be read: {type(error).__name__}: {error}")
 

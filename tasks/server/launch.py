@@ -55,7 +55,8 @@ def launch_spec(
         "random-seed": seed,
         "log-level": "warning",  # at `info` the server logs all its settings, the key among them
     }
-    switches = ["skip-tokenizer-init", "skip-server-warmup"]  # ids in, ids out
+    # Ids in, ids out. Only to find a text that ends a response a server needs the model's tokenizer.
+    switches = ["skip-server-warmup"] if recipe.stop else ["skip-tokenizer-init", "skip-server-warmup"]
     if accelerator == "cpu":
         flags |= {"device": "cpu", "attention-backend": CPU_BACKEND, "sampling-backend": "pytorch"}
         flags |= {"max-total-tokens": engine.max_total_tokens}

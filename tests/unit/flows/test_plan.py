@@ -68,6 +68,19 @@ def test_the_plan_is_the_one_that_was_looked_at(name: str):
     assert printed(name) == (SNAPSHOTS / f"{name}.txt").read_text()
 
 
+def test_u06_the_plan_says_where_responses_end_by_themselves():
+    def shown(*overrides: str) -> str:
+        machines = parse_cluster("cpu")
+        resolved = load_recipe("r1", overrides, machines.gpus)
+        console = Console(file=io.StringIO(), width=160)
+        show(resolved, launch_plan(resolved, machines), console)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    assert r"a response also ends at: '\nQuestion:', '\nQ:'" in shown("data.chat_template=plain")
+    assert "also ends at" not in shown()
+
+
 @pytest.mark.parametrize("cluster", CLUSTERS)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_recipe_fits_a_cluster_or_the_plan_says_what_is_missing(name: str, cluster: str):

@@ -117,6 +117,20 @@ def test_all_prompts_go_in_one_request_with_a_seed_each(server: FakeServer, clie
     assert {response.weights_version for response in responses} == {3}
 
 
+def test_u06_the_texts_that_end_a_response_go_with_each_request(server: FakeServer, client: EngineClient):
+    ended = sample([1, 2], [-0.5, -0.7])
+    ended["meta_info"]["finish_reason"] |= {"matched": "\nQ:"}
+    server.answers = {GENERATE: [(200, [ended, sample([4], [-0.1])])]}
+    with EngineClient(Endpoint(server.url, "secret"), stop=("\nQ:", "\n\n")) as stopping:
+        responses = stopping.generate([[9], [9]], [1, 2], 1.0, 5)
+    client.generate([[9], [9]], [1, 2], 1.0, 5)
+
+    first, second = server.bodies(GENERATE)
+    assert [params["stop"] for params in first["sampling_params"]] == [["\nQ:", "\n\n"]] * 2
+    assert not any("stop" in params for params in second["sampling_params"])
+    assert [(response.at_text, response.finish_reason) for response in responses] == [(True, "stop"), (False, "stop")]
+
+
 def test_the_key_goes_with_every_request_and_not_into_reprs(server: FakeServer, client: EngineClient):
     server.answers = {INFO: [(200, {"weight_version": "3"})]}
     client.weights_version()

@@ -48,6 +48,13 @@ def test_ids_go_in_and_come_out():
     assert "--skip-tokenizer-init" in spec("cpu").command
 
 
+@pytest.mark.parametrize("recipe", [{"data": {"chat_template": "plain"}}, {"rollout": {"stop": ["\n\n"]}}], ids=str)
+def test_u06_only_a_server_that_looks_for_texts_has_a_tokenizer(recipe: dict[str, object]):
+    loaded = Recipe.model_validate({"name": "r", **recipe})
+    found = launch_spec(loaded, Path("/models/m"), 3, "10.0.0.7", 4001, "cpu", 7, Path("/tmp/secrets.yaml"))
+    assert "--skip-tokenizer-init" not in found.command
+
+
 def test_a_cpu_server_runs_on_our_platform_with_its_own_threads_and_one_code_path_of_mkl():
     cpu = spec("cpu", Engine(threads=3, max_total_tokens=512))
     assert {"--device=cpu", "--attention-backend=rl_post_cpu", "--max-total-tokens=512"} <= set(cpu.command)

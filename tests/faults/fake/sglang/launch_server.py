@@ -235,6 +235,8 @@ class Handler(BaseHTTPRequestHandler):
             said.append(token)
             if token[1] == model.ids[EOS]:
                 reason = {"type": "stop", "matched": token[1]}
+            elif found := self.stop_in(model, said, params):
+                reason = {"type": "stop", "matched": found}
             elif len(said) == min(params["max_new_tokens"], int(FLAGS["context-length"]) - 2 - len(prompt)):
                 reason = {"type": "length", "length": len(said)}
             if reason:
@@ -250,6 +252,11 @@ class Handler(BaseHTTPRequestHandler):
                 "output_token_logprobs": [[logprob, index, None] for logprob, index in said],
             },
         }
+
+    def stop_in(self, model: Model, said: list[tuple[float | None, int]], params: dict[str, Any]) -> str | None:
+        """Return the text among those that end a response that a response ends with."""
+        text = "".join(model.tokens[index] for _, index in said)
+        return next((stop for stop in params.get("stop", []) if text.endswith(stop)), None)
 
     def remember(self, memory: set[str], allowed: bool) -> None:
         """Have other memory than before."""
