@@ -6,7 +6,7 @@ A recipe is data. It is validated before anything starts, stored with the run, a
 from math import ceil
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from configs.algorithm import RATIO_LOSSES, Algorithm
 from configs.data import ColdStart, Data
@@ -17,6 +17,9 @@ from configs.timeouts import Timeouts
 
 STORED = {"stored": True}
 """Context of the validation of a recipe that a run was begun with: what is refused only since then has to load."""
+ENGINE_KEEPS = 6
+"""Tokens of its context that SGLang 0.5.23 gives to nobody: it refuses prompts within 6 tokens of the end, and cuts
+responses 2 tokens before it (its managers/tp_worker.py, and `init_req_max_new_tokens` of its scheduler.py)."""
 
 
 class Model(Section):
@@ -30,6 +33,18 @@ class Model(Section):
         default="float32", description="Number format of the engine's weights and of the learner's forward pass."
     )
     context_length: Positive = Field(default=64, description="Tokens of prompt and response together.")
+
+    @property
+    def served_context(self) -> int:
+        """Tokens that a server has to be given, so that a prompt and a response can fill `context_length`."""
+        return self.context_length + ENGINE_KEEPS
+
+
+PLAIN_STOPS = ("\nQuestion:", "\nQ:", "\nProblem:", "\nExercise:", "\nInstruction:", "\nHuman:", "\nUser:")
+"""Where a base model goes on with a question of its own after its answer. The first three are those of the harness that
+base models are measured with (lm-evaluation-harness: gsm8k, minerva_math), the others the turns of what they read."""
+MOST_STOPS = 32
+"""Stop strings that SGLang takes (its sampling/sampling_params.py, MAX_STOP_COUNT)."""
 
 
 class Rollout(Section):
@@ -48,6 +63,20 @@ class Rollout(Section):
         description="Groups that a step works on, as a multiple of prompts_per_step. When that many are finished, the "
         "others are left to the next step, so that long responses hold no step. 1 waits for all.",
     )
+    stop: tuple[str, ...] | None = Field(
+        default=None,
+        max_length=MOST_STOPS,
+        description="Texts that end a response, in training and evaluation. They are trained, and are not part of what "
+        "is scored. None: with `data.chat_template: plain` where a base model would begin a next question, else none.",
+    )
+
+    @field_validator("stop")
+    @classmethod
+    def are_texts(cls, stop: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Refuse an empty text, which would end every response before it begins."""
+        if stop and not all(stop):
+            raise ValueError("an empty text would end every response: leave it out")
+        return stop
 
     @property
     def groups_begun(self) -> int:
@@ -159,6 +188,13 @@ class Recipe(Section):
     evaluation: Evaluation = Evaluation()
     tracking: Tracking = Tracking()
     timeouts: Timeouts = Timeouts()
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """The texts that end a response."""
+        if self.rollout.stop is not None:
+            return self.rollout.stop
+        return PLAIN_STOPS if self.data.chat_template == "plain" else ()
 
     @model_validator(mode="after")
     def can_share_gpus(self) -> "Recipe":

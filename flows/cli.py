@@ -74,8 +74,12 @@ def show(name: Run) -> None:
 
 @app.command()
 def verify(name: Run) -> None:
-    """Check a run's files against the hashes that were committed. Exit code 1 if one is damaged, missing or foreign."""
+    """Check a run's files against the hashes that were committed, and its samples for what no update can use.
+
+    Exit code 1 if one is damaged, missing, foreign or of no use.
+    """
     from flows.runs import state
+    from tasks.rollout.task import vocabulary_of
     from tasks.run.directory import home
     from tasks.run.ledger import committed_steps, open_run
     from tasks.run.verify import verify as problems_of
@@ -83,7 +87,7 @@ def verify(name: Run) -> None:
     checked = open_run(home(), name)
     if state(checked) == "running":
         console.print(f"{checked.id} is being run: what changes meanwhile may be named as a problem", soft_wrap=True)
-    problems = problems_of(checked)
+    problems = problems_of(checked, vocabulary_of(checked))
     for problem in problems:
         console.print(problem, markup=False, highlight=False, soft_wrap=True)
     console.print(f"{len(committed_steps(checked))} committed steps, {len(problems) or 'no'} problems")

@@ -70,6 +70,9 @@ def show(recipe: Recipe, plan: LaunchPlan, console: Console, model: Path | None 
     """
     found = plan.capacity
     console.print(dump_yaml(recipe), markup=False, highlight=False)
+    if recipe.stop:
+        ends = f"a response also ends at: {', '.join(map(repr, recipe.stop))}"
+        console.print(ends, markup=False, highlight=False, soft_wrap=True)
     gpu = plan.cluster.gpu
     title = "what would start" + (f", on nodes of Ray's accelerator_type:{gpu.ray_type}" if gpu else "")
     table = Table("processes", "node", "GPUs", "memory of each GPU", title=title, title_justify="left")

@@ -29,12 +29,12 @@ from tasks.processes.preflight import check_nodes
 from tasks.processes.reservation import reserved
 from tasks.reward.dynamic_sampling import another_round
 from tasks.reward.task import score_rewards
-from tasks.rollout.task import generate_rollouts
+from tasks.rollout.task import generate_rollouts, vocabulary_of
 from tasks.run.directory import Run, home
 from tasks.run.events import story
 from tasks.run.ledger import Receipt, commit, committed_steps, create_run, forget_weights, run_of
 from tasks.run.lock import Lock, hold
-from tasks.run.resume import check_resume, go_on
+from tasks.run.resume import check_resume, discard_unusable, go_on
 from tasks.run.step_metrics import step_metrics
 from tasks.update.task import cold_start, learner_actors, save_checkpoint, update_policy
 from tasks.weights.task import publish_weights
@@ -60,6 +60,7 @@ def rl_post(recipe: str = "r1", overrides: list[str] | None = None, resume: str 
     with hold(begun) as lock:
         checked = check_resume(begun, overrides or [] if resume else [])
         _check_cluster(checked.recipe)
+        discard_unusable(begun, vocabulary_of(begun))
         return _train(go_on(begun, checked), lock)
 
 

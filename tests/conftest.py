@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest.register_assert_rewrite("tests.contract")
 # How long an example takes says nothing about whether the code is right.
 settings.register_profile("rl-post", deadline=None)
 settings.load_profile("rl-post")

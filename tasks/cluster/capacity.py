@@ -75,6 +75,7 @@ def capacity(recipe: Recipe, nodes: Sequence[Node], gpu: Gpu | None, shape: Mode
     problems = [
         *([untrainable(recipe.model.path, shape.quantisation)] if shape and shape.quantisation else []),
         *_too_long(recipe, shape),
+        *_too_small_cache(recipe),
         *_without_cpu_for_tasks(recipe, nodes),
         *_too_large_for_hosts(hosts, nodes),
     ]
@@ -124,6 +125,17 @@ def _hosts(recipe: Recipe, layout: Layout, shape: ModelShape) -> dict[int, Deman
         for name, size in own.parts.items():
             parts[f"{placed.kind}'s {name}"] = parts.get(f"{placed.kind}'s {name}", 0) + size
     return {node: Demand(parts) for node, parts in hosts.items()}
+
+
+def _too_small_cache(recipe: Recipe) -> list[str]:
+    """A response that does not fit into the cache is cut before its limit, and looks like one at the limit."""
+    engine, needed = recipe.engine, recipe.model.served_context
+    if engine.gpus or engine.max_total_tokens >= needed:
+        return []
+    return [
+        f"engine.max_total_tokens ({engine.max_total_tokens}) can't hold one sample of model.context_length "
+        f"{recipe.model.context_length}: set at least {needed}"
+    ]
 
 
 def _without_cpu_for_tasks(recipe: Recipe, nodes: Sequence[Node]) -> list[str]:

@@ -41,7 +41,7 @@ def engine_demand(recipe: Recipe, shape: ModelShape, gpu_memory: int) -> Demand:
     bytes_each = _bytes_each(recipe)
     weights = shape.parameters * bytes_each // recipe.engine.gpus
     reserved = int(gpu_memory * recipe.engine.memory_fraction)
-    one_context = recipe.model.context_length * cache_bytes_per_token(recipe, shape)
+    one_context = recipe.model.served_context * cache_bytes_per_token(recipe, shape)
     return Demand({"weights": weights, "KV cache": max(reserved - weights, one_context), "runtime": RUNTIME})
 
 

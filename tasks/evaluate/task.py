@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 
 from tasks.dataset.store import read_prompts
@@ -9,9 +10,9 @@ from tasks.evaluate.statistics import accuracy, outcomes_of
 from tasks.orchestrator.dispatch import stage
 from tasks.records.samples import SCORED, SampleRow, is_right, status_counts, write_samples
 from tasks.reward.task import score_rows
-from tasks.rollout.shard import Sampling, begin, roll_out
-from tasks.rollout.task import fleet, load_text_tokenizer
-from tasks.run.directory import Run
+from tasks.rollout.shard import Sampling, begin
+from tasks.rollout.task import fleet, load_text_tokenizer, sample
+from tasks.run.directory import Run, begun_of
 from tasks.run.events import Kind, record
 from tasks.run.ledger import Receipt, once
 
@@ -33,21 +34,24 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
         prompts = list(enumerate(read_prompts(dataset["path"], "eval")))
         tokenizer = load_text_tokenizer(dataset)
         settings = {
-            "greedy": Sampling(1, recipe.rollout.max_response_tokens, 0.0, recipe.seed),
+            "greedy": Sampling(1, recipe.rollout.max_response_tokens, 0.0, recipe.seed, recipe.stop),
             "sampled": Sampling(
                 recipe.evaluation.samples_per_prompt,
                 recipe.rollout.max_response_tokens,
                 recipe.evaluation.temperature,
                 recipe.seed,
+                recipe.stop,
             ),
         }
         metrics: dict[str, float] = {}
         with fleet(run, dataset, version) as engines:
             for name, sampling in settings.items():
                 # The same seeds at every evaluation: what differs between two versions is then the weights alone.
-                answered = roll_out(engines, tokenizer, begin(prompts, 0, sampling), version, sampling)
-                rows = score_rows(answered, recipe)
-                write_samples(run.evaluated(version, name), rows, SCORED)
+                path = run.evaluated(version, name)
+                fresh = partial(begin, prompts, 0, sampling)
+                rows = score_rows(sample(run, engines, tokenizer, path, fresh, version, sampling), recipe)
+                write_samples(path, rows, SCORED)
+                begun_of(path).unlink(missing_ok=True)
                 found = accuracy_metrics(f"eval/heldout/{name}_accuracy", rows)
                 _note_without_score(run, version, f"eval/heldout/{name}_accuracy", found)
                 metrics |= found

@@ -17,6 +17,10 @@ Status = Literal["right", "wrong", "truncated", "unscorable", "timeout", "error"
 STATUSES: tuple[Status, ...] = get_args(Status)
 JUDGED = ("right", "wrong", "truncated")
 """The statuses that are a verdict on the answer. All accuracies are over these samples alone."""
+UNFINISHED = "abort"
+"""The finish reason of a sample that was not begun, or not finished."""
+GIVEN_UP = "error"
+"""The finish reason of a sample that no engine could make, and its status: no tokens, no reward, no part in updates."""
 
 ROLLOUT = pa.schema(
     [

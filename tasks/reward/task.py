@@ -6,9 +6,9 @@ from configs.reward import Reward
 from configs.schema import Recipe
 from tasks.orchestrator.dispatch import stage
 from tasks.records.question import Question
-from tasks.records.samples import SCORED, SampleRow, read_samples, write_samples
+from tasks.records.samples import GIVEN_UP, SCORED, SampleRow, read_samples, write_samples
 from tasks.reward.dynamic_sampling import accuracies
-from tasks.reward.outcome import Answered
+from tasks.reward.outcome import Answered, Score
 from tasks.reward.scorer import Scorer
 from tasks.run.directory import Run, receipt_of
 from tasks.run.ledger import Receipt, once
@@ -34,7 +34,10 @@ def score_rewards(run: Run, step: int, shard: int, samples: Receipt) -> Receipt:
 
 
 def score_rows(rows: list[SampleRow], recipe: Recipe) -> list[SampleRow]:
-    """Return the samples with `reward`, `parts` and `status`. Training and evaluation score with this function."""
+    """Return the samples with `reward`, `parts` and `status`. Training and evaluation score with this function.
+
+    A sample that was given up is not scored: its status is `error`.
+    """
     answered = [
         Answered(
             row["text"],
@@ -43,10 +46,13 @@ def score_rows(rows: list[SampleRow], recipe: Recipe) -> list[SampleRow]:
             len(row["response_ids"]),
         )
         for row in rows
+        if row["finish_reason"] != GIVEN_UP
     ]
+    scores = iter(kept_scorer(recipe).score(answered))
+    scored = [Score(None, {}, "error") if row["finish_reason"] == GIVEN_UP else next(scores) for row in rows]
     return [
         {**row, "reward": score.reward, "parts": json.dumps(score.parts), "status": score.status}
-        for row, score in zip(rows, kept_scorer(recipe).score(answered), strict=True)
+        for row, score in zip(rows, scored, strict=True)
     ]
 
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from tasks.records.question import Prompt
-from tasks.records.samples import SampleRow
-from tasks.rollout.shard import Sampling, begin, finished_groups
+from tasks.records.samples import GIVEN_UP, UNFINISHED, SampleRow
+from tasks.records.usable import flaw
+from tasks.rollout.shard import NO_TOKENS, Sampling, begin, finished_groups
 
 
 def take_up(
@@ -27,6 +28,13 @@ def take_up(
     taken = zip(places, groups, strict=False)
     going_on = [{**row, "step": step, "group": number} for (number, _), samples in taken for row in samples]
     return going_on + begin(places[len(groups) :], step, sampling)
+
+
+def sound(row: SampleRow) -> SampleRow:
+    """Return a carried sample; without its tokens if these can't be used."""
+    if row["finish_reason"] == GIVEN_UP or not flaw(row["response_ids"], row["logprobs"], UNFINISHED, None, None):
+        return row
+    return {**row, **NO_TOKENS, "finish_reason": UNFINISHED, "text": ""}
 
 
 def split_finished(rows: Sequence[SampleRow], wanted: int) -> tuple[list[SampleRow], list[SampleRow]]:

@@ -1,6 +1,8 @@
 """Prompts to samples: the rollout of a part of a step."""
 
-from collections.abc import Iterator, Sequence
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
@@ -9,12 +11,12 @@ from tokenizers import Tokenizer
 
 from tasks.cluster.limits import LEAST_SAMPLES
 from tasks.records.question import Prompt
-from tasks.records.samples import SampleRow
-from tasks.rollout.fleet import Fleet, Request
+from tasks.records.samples import GIVEN_UP, UNFINISHED, SampleRow
+from tasks.rollout.fleet import Answers, Fleet, Request
 from tasks.server.client import Response
 
-UNFINISHED = "abort"
-"""The finish reason of a sample that was not begun, or not finished."""
+logger = logging.getLogger(__name__)
+NO_TOKENS: SampleRow = {"response_ids": [], "logprobs": [], "weights_versions": []}
 
 
 class StaleWeights(RuntimeError):
@@ -23,12 +25,16 @@ class StaleWeights(RuntimeError):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a group is sampled: its size, its longest response in tokens, temperature (0 is greedy), and the seed."""
+    """How a group is sampled: its size, its longest response in tokens, temperature (0 is greedy), and the seed.
+
+    `stop`: texts that end a response.
+    """
 
     samples: int
     max_tokens: int
     temperature: float
     run_seed: int
+    stop: tuple[str, ...] = ()
 
 
 def begin(groups: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling) -> list[SampleRow]:
@@ -46,9 +52,7 @@ def begin(groups: Sequence[tuple[int, Prompt]], step: int, sampling: Sampling) -
             "index": index,
             "prompt_id": prompt.question.id,
             "prompt_ids": prompt.ids,
-            "response_ids": [],
-            "logprobs": [],
-            "weights_versions": [],
+            **NO_TOKENS,
             "finish_reason": UNFINISHED,
             "seed": sampling_seed(sampling.run_seed, step, group, index),
             "text": "",
@@ -70,8 +74,11 @@ def roll_out(
     version: int,
     sampling: Sampling,
     wanted: int | None = None,
+    salvage: Callable[[list[SampleRow]], None] | None = None,
 ) -> list[SampleRow]:
     """Generate the rest of the unfinished samples.
+
+    A sample whose response can't be used, however often it is made, is given up: it keeps no token.
 
     Args:
         fleet: The engines.
@@ -80,9 +87,10 @@ def roll_out(
         version: The weights version that must produce every new token.
         sampling: How to sample.
         wanted: Number of finished groups after which generation stops. None finishes all.
+        salvage: Takes the samples as far as they are, before an error is raised.
 
     Returns:
-        The samples, in their order.
+        The samples, in their order. One that was given up says why in `flaw`, which is not stored.
 
     Raises:
         StaleWeights: if a response comes from another version.
@@ -90,17 +98,28 @@ def roll_out(
     requests = [
         unfinished for part in _parts(rows, 1 if wanted else LEAST_SAMPLES) if (unfinished := _unfinished(part))
     ]
+
+    def grown(answers: Answers) -> list[SampleRow]:
+        found = {
+            (row["group"], row["index"]): _grown(row, response, version, tokenizer, sampling)
+            for part, responses in zip(requests, answers, strict=True)
+            for row, response in zip(part, responses, strict=False)  # what no engine had begun has no responses
+        }
+        return [found.get((row["group"], row["index"]), row) for row in rows]
+
     answers = fleet.generate(
         [_request(part, sampling.max_tokens) for part in requests],
         sampling.temperature,
         wanted=max(wanted - len(finished_groups(rows)), 0) if wanted else len(requests),
+        vocabulary=size_of(tokenizer),
+        salvage=(lambda answers: salvage(grown(answers))) if salvage else None,
     )
-    grown = {
-        (row["group"], row["index"]): _grown(row, response, version, tokenizer, sampling.max_tokens)
-        for part, responses in zip(requests, answers, strict=True)
-        for row, response in zip(part, responses, strict=False)  # what no engine had begun has no responses
-    }
-    return [grown.get((row["group"], row["index"]), row) for row in rows]
+    return grown(answers)
+
+
+def size_of(tokenizer: Tokenizer) -> int:
+    """Return how many token ids a tokenizer has: all are below, those of added tokens too."""
+    return max(tokenizer.get_vocab().values()) + 1
 
 
 def finished_groups(rows: Sequence[SampleRow]) -> list[int]:
@@ -133,20 +152,50 @@ def _request(rows: Sequence[SampleRow], max_tokens: int) -> Request:
     )
 
 
-def _grown(row: SampleRow, response: Response, version: int, tokenizer: Tokenizer, max_tokens: int) -> SampleRow:
+def _grown(row: SampleRow, response: Response, version: int, tokenizer: Tokenizer, sampling: Sampling) -> SampleRow:
+    if response.flaw:
+        logger.error("group %d, sample %d is given up: %s", row["group"], row["index"], response.flaw)
+        return {**row, **NO_TOKENS, "finish_reason": GIVEN_UP, "flaw": response.flaw, "text": ""}
+    if not response.ids and response.finish_reason == UNFINISHED:
+        return row
     if response.weights_version != version:
         raise StaleWeights(f"asked for weights {version}; the engine answered with {response.weights_version}")
     ids = [*row["response_ids"], *response.ids]
-    at_limit = response.finish_reason == UNFINISHED and len(ids) >= max_tokens
-    # The EOS that ends a response is trained on but is not part of its text.
-    said = ids[:-1] if response.finish_reason == "stop" else ids
-    return {
+    at_limit = response.finish_reason == UNFINISHED and len(ids) >= sampling.max_tokens
+    # What ends a response is trained on but is not part of its text.
+    at_eos = response.finish_reason == "stop" and not response.at_text
+    text = tokenizer.decode(ids[:-1] if at_eos else ids, skip_special_tokens=False)
+    grown = {
         **row,
         "response_ids": ids,
         "logprobs": [*row["logprobs"], *response.logprobs],
         "weights_versions": [*row["weights_versions"], *[response.weights_version] * len(response.ids)],
         "finish_reason": "length" if at_limit else response.finish_reason,
-        "text": tokenizer.decode(said, skip_special_tokens=False),
+        "text": text,
+    }
+    return _cut_at_stop(grown, tokenizer, sampling.stop) if any(stop in text for stop in sampling.stop) else grown
+
+
+def _cut_at_stop(row: SampleRow, tokenizer: Tokenizer, stop: Sequence[str]) -> SampleRow:
+    """End a response with the token that completes the first stop, and its text before that.
+
+    An engine looks at the last tokens only, as many as it would take itself to write a stop: it misses one that the
+    model wrote in smaller pieces, or that began before the response was interrupted.
+    """
+
+    def text(tokens: int) -> str:
+        return tokenizer.decode(row["response_ids"][:tokens], skip_special_tokens=False)
+
+    def stops(tokens: int) -> bool:
+        return any(one in text(tokens) for one in stop)
+
+    tokens = bisect_left(range(len(row["response_ids"])), True, key=stops)
+    said = text(tokens)
+    return {
+        **row,
+        **{name: row[name][:tokens] for name in NO_TOKENS},
+        "finish_reason": "stop",
+        "text": said[: min(said.find(one) for one in stop if one in said)],
     }
 
 

@@ -1,6 +1,6 @@
 """The rollout task: the samples of a shard of a step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,14 +10,16 @@ from tasks.dataset.prompt_order import prompts_of_round
 from tasks.dataset.store import read_prompts
 from tasks.orchestrator.dispatch import stage
 from tasks.processes.actors import find_engine
-from tasks.records.samples import ROLLOUT, SampleRow, read_samples, write_samples
-from tasks.rollout.carry import split_finished, take_up
+from tasks.records.samples import GIVEN_UP, ROLLOUT, SampleRow, read_samples, write_samples
+from tasks.rollout.carry import sound, split_finished, take_up
 from tasks.rollout.fleet import Fleet
-from tasks.rollout.shard import Sampling, roll_out
-from tasks.run.directory import Run, receipt_of
+from tasks.rollout.shard import Sampling, roll_out, size_of
+from tasks.run.directory import Run, begun_of, receipt_of
+from tasks.run.events import record
 from tasks.run.ledger import Receipt, once
 from tasks.server.client import EngineClient
 from tasks.weights.publication import bring_up
+from trainer.files import read_json
 from trainer.model.tokens import ModelTokens, read_tokenizer
 
 
@@ -44,22 +46,62 @@ def generate_rollouts(
         turn, number = divmod(shard, rollout.shards)
         places = prompts_of_round(run, step, turn, read_prompts(dataset["path"], "train"))[number :: rollout.shards]
         sampling = Sampling(
-            rollout.samples_per_prompt, rollout.max_response_tokens, rollout.temperature, run.recipe.seed
+            rollout.samples_per_prompt,
+            rollout.max_response_tokens,
+            rollout.temperature,
+            run.recipe.seed,
+            run.recipe.stop,
         )
         wanted = len(range(rollout.prompts_per_step)[number :: rollout.shards])
-        rows = take_up(_carried(run, step - 1, shard), places, step, sampling)
+        path = run.rollout(step, shard)
+
+        def fresh() -> list[SampleRow]:
+            return take_up(_carried(run, step - 1, shard), places, step, sampling)
+
         indices = _engines_of(number, rollout.shards, run.recipe.engine.count)
         with fleet(run, dataset, version, indices) as engines:
             limit = wanted if wanted < len(places) else None
-            rows = roll_out(engines, load_text_tokenizer(dataset), rows, version, sampling, limit)
+            rows = sample(run, engines, load_text_tokenizer(dataset), path, fresh, version, sampling, limit)
         taken, left = split_finished(rows, wanted)
         if left:
             write_samples(run.carried(step, shard), left, ROLLOUT)
-        path = run.rollout(step, shard)
         write_samples(path, taken, ROLLOUT)
+        begun_of(path).unlink(missing_ok=True)
         return {"path": str(path)}
 
     return once(receipt_of(run.rollout(step, shard)), make)
+
+
+def sample(
+    run: Run,
+    engines: Fleet,
+    tokenizer: Tokenizer,
+    path: Path,
+    fresh: Callable[[], list[SampleRow]],
+    version: int,
+    sampling: Sampling,
+    wanted: int | None = None,
+) -> list[SampleRow]:
+    """Roll out samples that will be stored at `path`. If that fails, what there is of them is kept for the next try.
+
+    Samples that were given up are told in the run's story. The other arguments are those of `roll_out`; `fresh` gives
+    the samples of a first try.
+    """
+    begun = begun_of(path)
+    rows = roll_out(
+        engines,
+        tokenizer,
+        read_samples([begun]) if begun.exists() else fresh(),
+        version,
+        sampling,
+        wanted,
+        salvage=lambda rows: write_samples(begun, rows, ROLLOUT),
+    )
+    if lost := [row for row in rows if row["finish_reason"] == GIVEN_UP]:
+        reasons = [row["flaw"] for row in lost if "flaw" in row]  # what an earlier try gave up is in the log
+        why = f"no response could be used, the last because {reasons[-1] if reasons else 'of what the log says'}"
+        record(run.events, "samples given up", samples=len(lost), of=len(rows), version=version, why=why)
+    return rows
 
 
 def fleet(run: Run, dataset: Receipt, version: int, indices: Sequence[int] | None = None) -> Fleet:
@@ -68,7 +110,7 @@ def fleet(run: Run, dataset: Receipt, version: int, indices: Sequence[int] | Non
 
     def connect(index: int) -> EngineClient:
         (endpoint,) = bring_up(run, version, [find_engine(run, index)])
-        return EngineClient(endpoint, ends=ends)
+        return EngineClient(endpoint, ends=ends, stop=run.recipe.stop)
 
     settings = run.recipe.engine
     numbers = range(settings.count) if indices is None else indices
@@ -80,6 +122,13 @@ def load_text_tokenizer(dataset: Receipt) -> Tokenizer:
     return read_tokenizer(Path(dataset["model"]))
 
 
+def vocabulary_of(run: Run) -> int | None:
+    """Return how many tokens the model of a run has, if its dataset was prepared and its model is still there."""
+    prepared = read_json(run.dataset) if run.dataset.exists() else {}
+    there = Path(prepared.get("model", ""), "tokenizer.json").is_file()
+    return size_of(load_text_tokenizer(prepared)) if there else None
+
+
 def _engines_of(shard: int, shards: int, engines: int) -> Sequence[int]:
     """Return the engines that a shard uses: its own where there are enough, else one that it shares."""
     return range(shard, engines, shards) if engines >= shards else [shard % engines]
@@ -88,4 +137,4 @@ def _engines_of(shard: int, shards: int, engines: int) -> Sequence[int]:
 def _carried(run: Run, step: int, shard: int) -> list[SampleRow]:
     """Return the samples that a shard of a step left unfinished."""
     path = run.carried(step, shard)
-    return read_samples([path]) if path.exists() else []
+    return [sound(row) for row in read_samples([path])] if path.exists() else []

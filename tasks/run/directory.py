@@ -5,6 +5,7 @@
         run.json  recipe.yaml  lock.json  mlflow.json
         steps/000012/                       what a step made
           rollout-00.parquet  scored-00.parquet  carried-00.parquet     samples of a shard; receipts end in .json
+          begun-rollout-00.parquet          what a rollout that failed had made; gone when it is done
           batch.json  update.json  checkpoint.json  pass_rates.json
           eval.json  eval-greedy.parquet  eval-sampled.parquet
           commit.json                       the hashes of all of it
@@ -30,6 +31,7 @@ STEPS, WEIGHTS, CHECKPOINTS = NUMBERED = ("steps", "weights", "checkpoints")
 KNOWN = {RECORD, RECIPE, LOCK, TRACKED, LOGS, *NUMBERED}
 """The names in a run directory. A killed writer leaves hidden names; they are never read."""
 SCORED_FILES = "scored-*.parquet"
+SAMPLE_FILES = ("rollout-*.parquet", SCORED_FILES)
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,11 @@ def events_file(logs: Path) -> Path:
 def receipt_of(samples: Path) -> Path:
     """Return the receipt that goes with a file of samples."""
     return samples.with_suffix(".json")
+
+
+def begun_of(samples: Path) -> Path:
+    """Return the file of what there was of some samples when making them failed. The next try goes on from there."""
+    return samples.with_name(f"begun-{samples.name}")
 
 
 def numbered(folder: Path) -> list[int]:

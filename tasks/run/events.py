@@ -35,6 +35,8 @@ Kind = Literal[
     "learner rebuilt",
     "step without signal",
     "evaluation without score",
+    "samples given up",
+    "samples discarded",
     "archive behind",
 ]
 

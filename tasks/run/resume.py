@@ -11,8 +11,8 @@ from tasks.run.directory import Run
 from tasks.run.events import record
 from tasks.run.identity import MAY_CHANGE, identity, may_change
 from tasks.run.ledger import committed_steps, write_recipe
-from tasks.run.verify import damaged_steps
-from trainer.files import read_json, write_json
+from tasks.run.verify import damaged_steps, is_learnt_from, unusable_samples
+from trainer.files import read_json, remove, write_json
 from trainer.state.manifest import damaged_checkpoint
 
 Changes = dict[str, list[Any]]
@@ -67,6 +67,22 @@ def go_on(run: Run, checked: Continuation) -> Run:
     write_recipe(changed)
     record(run.events, "changed", after_step=done, settings=changes)
     return changed
+
+
+def discard_unusable(run: Run, vocabulary: int | None) -> None:
+    """Remove the samples of steps that no update can take, so that the run makes them again.
+
+    The samples of the steps after them may go on from theirs, and go with them. Samples that weights were made of stay:
+    without them the learner could not be rebuilt.
+    """
+    open_steps = [step for step in run.steps_begun() if step > 0 and not is_learnt_from(run, step)]
+    for step in open_steps:
+        if found := unusable_samples(run, step, vocabulary):
+            for later in open_steps[open_steps.index(step) :]:
+                remove(run.step_file(later, ""))
+            path, why = next(iter(found.items()))
+            record(run.events, "samples discarded", step=step, why=f"{path.name}: {why}")
+            return
 
 
 def _changed(run: Run, overrides: Sequence[str]) -> tuple[Recipe, Changes]:

@@ -1,21 +1,55 @@
-"""Check that the disk still holds what the ledger says: every file of a committed step by its hash, and the rest."""
+"""Check that the disk still holds what the ledger says: every file of a committed step by its hash, and the rest.
 
+Whole files may hold samples that no update can use, from a version of this project that did not look at them.
+"""
+
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 from safetensors import SafetensorError, safe_open
 
 from configs.errors import UserError
-from tasks.run.directory import KNOWN, NUMBERED, Run, numbered
+from tasks.records.samples import read_samples
+from tasks.records.usable import flaw_of_row
+from tasks.run.directory import KNOWN, NUMBERED, SAMPLE_FILES, Run, numbered
 from tasks.run.identity import identity
 from tasks.run.ledger import committed_steps, read_commit
 from trainer.files import sha256
 from trainer.state.manifest import damaged_checkpoint
 
 
-def verify(run: Run) -> list[str]:
-    """Return what is wrong with a run directory, one line a file: damaged, missing or not of this run."""
-    return [*damaged_steps(run), *_weights(run), *_checkpoints(run), *_strangers(run)]
+def verify(run: Run, vocabulary: int | None = None) -> list[str]:
+    """Return what is wrong with a run directory, one line a file: damaged, missing, not of this run, or of no use.
+
+    Args:
+        run: The run.
+        vocabulary: Tokens that its model has, where that is known: samples with others are of no use.
+    """
+    return [*damaged_steps(run), *_unusable(run, vocabulary), *_weights(run), *_checkpoints(run), *_strangers(run)]
+
+
+def unusable_samples(run: Run, step: int, vocabulary: int | None) -> dict[Path, str]:
+    """Return the files of a step's samples that no update can take, each with the first reason.
+
+    A file that can't be read at all is damaged; `damaged_steps` and the tasks' receipts find those.
+    """
+    found = {}
+    for path in sorted(path for pattern in SAMPLE_FILES for path in run.step_file(step, "").glob(pattern)):
+        try:
+            rows = read_samples([path])
+        except (pa.ArrowException, OSError):
+            continue
+        longest = run.recipe.rollout.max_response_tokens
+        if why := next(filter(None, (flaw_of_row(row, vocabulary, longest) for row in rows)), None):
+            found[path] = why
+    return found
+
+
+def is_learnt_from(run: Run, step: int) -> bool:
+    """Tell whether there are weights that were made of a step's samples."""
+    return run.update(step).exists() or run.commit(step).exists()
 
 
 def damaged_steps(run: Run, after: int = -1) -> list[str]:
@@ -50,6 +84,16 @@ def damaged_weights(folder: Path) -> str | None:
         except (SafetensorError, OSError) as error:
             return f"{file} can't be read: {error}"
     return None
+
+
+def _unusable(run: Run, vocabulary: int | None) -> Iterator[str]:
+    for step in run.steps_begun():
+        for path, why in unusable_samples(run, step, vocabulary).items():
+            remedy = f"`rl-post resume {run.id}` makes the step's samples again"
+            if is_learnt_from(run, step):
+                again = shlex.join(["rl-post", "run", str(run.recipe_file)])
+                remedy = f"later weights were made of it, so that it can't be replaced alone; `{again}` begins anew"
+            yield f"steps/{step:06d}/{path.name} can't be used: {why}; {remedy}"
 
 
 def _weights(run: Run) -> Iterator[str]:

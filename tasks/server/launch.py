@@ -51,11 +51,12 @@ def launch_spec(
         "host": host,
         "port": port,
         "dtype": model.dtype,
-        "context-length": model.context_length,
+        "context-length": model.served_context,
         "random-seed": seed,
         "log-level": "warning",  # at `info` the server logs all its settings, the key among them
     }
-    switches = ["skip-tokenizer-init", "skip-server-warmup"]  # ids in, ids out
+    # Ids in, ids out. Only to find a text that ends a response a server needs the model's tokenizer.
+    switches = ["skip-server-warmup"] if recipe.stop else ["skip-tokenizer-init", "skip-server-warmup"]
     if accelerator == "cpu":
         flags |= {"device": "cpu", "attention-backend": CPU_BACKEND, "sampling-backend": "pytorch"}
         flags |= {"max-total-tokens": engine.max_total_tokens}
@@ -80,7 +81,9 @@ def launch_spec(
 
 
 def _environment(engine: Engine, accelerator: Accelerator) -> dict[str, str]:
-    shared = {"HF_HUB_OFFLINE": "1"}  # the weights are on disk
+    # The weights are on disk. Where the recipe uses a model's whole context, a server has a few tokens more than that,
+    # which no sample reaches.
+    shared = {"HF_HUB_OFFLINE": "1", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}
     if accelerator == "cpu":
         hidden = {CUDA: "", HIP: ""}  # on a machine with GPUs too
         return shared | hidden | {"SGLANG_PLATFORM": CPU_BACKEND} | cpu_environment(engine.threads)

@@ -29,6 +29,9 @@ def uniform(seeds_b: torch.Tensor, positions_b: torch.Tensor) -> torch.Tensor:
 def choose_tokens(probs_bv: torch.Tensor, uniform_b: torch.Tensor) -> torch.Tensor:
     """Choose one token a row by inverting the cumulative distribution; tokens of probability 0 are never chosen.
 
+    A row that is no distribution gets some token: its log-prob will be none, which who asked for it finds out. An id
+    beyond the vocabulary would end the whole server.
+
     Args:
         probs_bv: [batch, vocabulary], need not sum to exactly 1.
         uniform_b: float64 [batch] in [0, 1).
@@ -40,7 +43,8 @@ def choose_tokens(probs_bv: torch.Tensor, uniform_b: torch.Tensor) -> torch.Tens
     threshold_b1 = uniform_b[:, None] * cumulative_bv[:, -1:]
     # Rounding may lift the threshold to the total; the last token of positive probability then takes it.
     last_b1 = torch.searchsorted(cumulative_bv, cumulative_bv[:, -1:].contiguous())
-    return torch.minimum(torch.searchsorted(cumulative_bv, threshold_b1, right=True), last_b1).squeeze(1)
+    chosen_b1 = torch.minimum(torch.searchsorted(cumulative_bv, threshold_b1, right=True), last_b1)
+    return chosen_b1.clamp(max=probs_bv.shape[1] - 1).squeeze(1)
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:

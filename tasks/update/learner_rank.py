@@ -261,16 +261,20 @@ class LearnerRank:
 
 
 def training_samples(scored: Sequence[str], recipe: Recipe) -> "list[Sample]":
-    """Read the scored samples that an update takes, in the learner's form."""
+    """Read the scored samples that an update takes, in the learner's form.
+
+    One that was given up has no token and no reward. It gets a token to compute, which nothing is learnt from: its
+    group stays as large as the others, and a batch of nothing else is a step without signal.
+    """
     from trainer.batches.samples import Sample
 
     return [
         Sample(
             group=str(row["group"]),
             prompt_ids=row["prompt_ids"],
-            response_ids=row["response_ids"],
-            behaviour_logprobs=row["logprobs"],
-            weights_version=row["weights_versions"][0],
+            response_ids=row["response_ids"] or row["prompt_ids"][-1:],
+            behaviour_logprobs=row["logprobs"] or [0.0],
+            weights_version=next(iter(row["weights_versions"]), 0),
             reward=row["reward"],
             accuracy=raw_accuracy(row),
             truncated=row["finish_reason"] == "length",

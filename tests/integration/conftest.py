@@ -9,6 +9,7 @@ import pytest
 from configs import schema
 from tasks.engine.engine import Engine
 from tasks.server.client import EngineClient
+from tests.contract import CONTEXT
 
 
 @dataclass
@@ -29,7 +30,7 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Two versions of a tiny policy: random weights, sharp enough for seeds and versions to show."""
     import torch
 
-    from trainer.model.tiny_policy import build_model
+    from trainer.model.tiny_policy import build_model, build_tokenizer
 
     folders = {}
     for version in (0, 1):
@@ -40,6 +41,7 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
             if parameter.dim() > 1:
                 torch.nn.init.normal_(parameter, std=0.1, generator=generator)
         model.save_pretrained(folders[version])
+        build_tokenizer().save_pretrained(folders[version])
     return folders
 
 
@@ -47,7 +49,10 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 def live_engine(tiny_weights: dict[int, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveEngine]:
     """A running engine. Tests may change its weights or kill its server: ask for a client at the version you need."""
     log_dir = tmp_path_factory.mktemp("engine")
-    recipe = schema.Recipe(name="r", model=schema.Model(context_length=256))
+    # With a text that ends responses the server has a tokenizer; requests that name none are answered as without.
+    recipe = schema.Recipe(
+        name="r", model=schema.Model(context_length=CONTEXT), rollout=schema.Rollout(stop=("\nQuestion:",))
+    )
     engine = Engine(0, recipe, log_dir, "cpu")
     engine.start(tiny_weights[0], 0)
     yield LiveEngine(engine, tiny_weights, log_dir)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shutil import copytree
 
 import httpx
 import psutil
@@ -15,6 +16,8 @@ from tasks.engine.engine import Engine, EngineFailed
 from tasks.rollout.fleet import Fleet
 from tasks.rollout.fleet import Request as Together
 from tasks.server.client import EngineClient, EngineRefused, Response, WeightsNotUpdated
+from tests import contract
+from tests.contract import *  # noqa: F403 - what the fake passes too
 from tests.integration.conftest import LiveEngine
 from trainer.model.tiny_policy import EOS_ID, VOCABULARY
 
@@ -47,6 +50,15 @@ def sample(
 ) -> list[Response]:
     """Sample one prompt several times in one request."""
     return client.generate([prompt] * len(seeds), seeds, temperature, max_tokens)
+
+
+@pytest.fixture
+def server(live_engine: LiveEngine, tmp_path: Path) -> contract.Server:
+    """The real server, for the tests of the contract."""
+    broken = copytree(live_engine.folders[0], tmp_path / "broken")
+    contract.break_weights(broken)
+    endpoint = live_engine.engine.publish(live_engine.folders[0], 0)
+    return contract.Server(endpoint, (live_engine.folders[0], 0), broken)
 
 
 def flush(live_engine: LiveEngine) -> None:

@@ -36,6 +36,16 @@ def test_the_default_recipe_fits_two_cores() -> None:
     require(fit(load_recipe("r1"), LAPTOP))
 
 
+@pytest.mark.parametrize(("tokens", "fits"), [(64, False), (69, False), (70, True)])
+def test_u14_a_cache_that_can_not_hold_one_sample_is_refused(tokens: int, fits: bool) -> None:
+    found = fit(load_recipe("quickstart", [f"engine.max_total_tokens={tokens}"]), LAPTOP)
+
+    assert (found.problems == []) == fits
+    if not fits:
+        with pytest.raises(UserError, match=r"engine\.max_total_tokens .*context_length 64: set at least 70"):
+            require(found)
+
+
 def test_too_little_memory_is_named_with_its_parts() -> None:
     found = fit(load_recipe("r1"), Node(2, 0, 2 * GIB))
 

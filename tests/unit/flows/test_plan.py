@@ -69,6 +69,19 @@ def test_the_plan_is_the_one_that_was_looked_at(name: str):
     assert printed(name) == (SNAPSHOTS / f"{name}.txt").read_text()
 
 
+def test_u06_the_plan_says_where_responses_end_by_themselves():
+    def shown(*overrides: str) -> str:
+        machines = parse_cluster("cpu")
+        resolved = load_recipe("r1", overrides, machines.gpus)
+        console = Console(file=io.StringIO(), width=160)
+        show(resolved, launch_plan(resolved, machines), console)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    assert r"a response also ends at: '\nQuestion:', '\nQ:'" in shown("data.chat_template=plain")
+    assert "also ends at" not in shown()
+
+
 @pytest.mark.parametrize("cluster", CLUSTERS)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_recipe_fits_a_cluster_or_the_plan_says_what_is_missing(name: str, cluster: str):
@@ -191,7 +204,8 @@ def test_u19_a_context_longer_than_the_model_has_does_not_fit(tmp_path: Path):
     build("llama3", tmp_path / "local", weights=False)
     for path, longest in {"tiny": 1024, "smollm2": 8192, str(tmp_path / "local"): 128, "Qwen/Qwen3-8B": 40_960}.items():
         for length, fits in ((longest, True), (longest + 1, False)):
-            wanted = load_recipe("smollm2", [f"model.path={path}", f"model.context_length={length}"])
+            changes = {"model.path": path, "model.context_length": length, "optimizer.micro_batch_tokens": length}
+            wanted = load_recipe("smollm2", [f"{key}={value}" for key, value in changes.items()])
 
             problems = launch_plan(wanted, parse_cluster("cpu")).capacity.problems
 

@@ -2,7 +2,7 @@
 
 from tasks.records.question import Prompt, Question
 from tasks.records.samples import SampleRow
-from tasks.rollout.carry import split_finished, take_up
+from tasks.rollout.carry import sound, split_finished, take_up
 from tasks.rollout.shard import Sampling, begin
 
 SAMPLING = Sampling(samples=2, max_tokens=8, temperature=1.0, run_seed=0)
@@ -33,6 +33,18 @@ def test_a_group_with_one_unfinished_sample_is_left_whole() -> None:
 
     assert {row["group"] for row in taken} == {1}
     assert [row["response_ids"] for row in left] == [[5], []]
+
+
+def test_u13_tokens_that_an_earlier_step_left_and_nobody_can_use_are_made_anew() -> None:
+    _, left = split_finished(finished(begin(places(0, 2), 1, SAMPLING), 0), wanted=1)
+    left[0] |= {"response_ids": [5, 6], "logprobs": [-0.5, None], "weights_versions": [0, 0]}
+    left[1] |= {"response_ids": [5], "logprobs": [-0.5], "weights_versions": [0]}
+
+    torn, whole = map(sound, left)
+
+    assert (torn["response_ids"], torn["logprobs"], torn["weights_versions"]) == ([], [], [])
+    assert (torn["seed"], torn["finish_reason"]) == (left[0]["seed"], "abort")
+    assert whole == left[1]
 
 
 def test_left_groups_take_the_first_places_of_the_next_step_and_keep_what_they_have() -> None:

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from tasks.cluster.limits import ENGINE_LOSSES
-from tasks.rollout.fleet import Fleet, Request
-from tasks.server.client import EngineClient, EngineRefused, EngineUnavailable, Response
+from tasks.rollout.fleet import TRIES, Fleet, Request
+from tasks.server.client import EngineClient, EngineRefused, EngineSlow, EngineUnavailable, Response
 
 STUCK = 99
 """A prompt whose response never ends by itself."""
@@ -133,6 +133,86 @@ def test_what_a_server_dropped_by_itself_is_asked_again() -> None:
     (answer,) = fleet_of(Dropping(1)).generate(requests(0), 1.0, wanted=1)
 
     assert {response.finish_reason for response in answer} == {"stop"}
+
+
+class Flawed(FakeEngine):
+    """Gives the second sample of each request a log-prob that is none, the first `bad` times that it is asked."""
+
+    def __init__(self, name: int, bad: int, flaw: Any = None) -> None:
+        super().__init__(name)
+        self.bad, self.flaw = bad, flaw
+        self.named: list[Sequence[str]] = []
+        self.seeds: list[Sequence[int]] = []
+
+    def generate(self, *arguments: Any, **named: Any) -> list[Response]:
+        _, seeds, _, _, names = arguments
+        self.named.append(names)
+        self.seeds.append(seeds)
+        responses = super().generate(*arguments, **named)
+        if len(self.named) <= self.bad:
+            responses[-1] = replace(responses[-1], logprobs=[-0.1, self.flaw])
+        return responses
+
+
+def test_u13_only_what_can_not_be_used_is_made_again_with_its_seed_and_a_new_name() -> None:
+    engine = Flawed(1, bad=1)
+
+    (answer,) = fleet_of(engine).generate(requests(0), 1.0, wanted=1)
+
+    assert engine.seeds == [[1, 2], [2]]
+    assert len({name for names in engine.named for name in names}) == 3
+    assert [(response.ids, response.logprobs, response.flaw) for response in answer] == [
+        ([0, 1], [-0.1, -0.1], None)
+    ] * 2
+
+
+@pytest.mark.parametrize("none", [None, float("nan"), float("inf"), 0.5], ids=repr)
+def test_u13_what_never_can_be_used_comes_back_with_its_flaw_and_the_others_without(none: Any) -> None:
+    engine = Flawed(1, bad=99, flaw=none)
+
+    (answer,) = fleet_of(engine).generate(requests(0), 1.0, wanted=1)
+
+    assert len(engine.named) == TRIES
+    assert [response.flaw for response in answer] == [None, f"the log-prob of token 1 is {none!r}"]
+
+
+def test_an_id_beyond_the_vocabulary_is_made_again_where_the_vocabulary_is_known() -> None:
+    (known,) = fleet_of(FakeEngine(12)).generate(requests(0), 1.0, wanted=1, vocabulary=12)
+    (unknown,) = fleet_of(FakeEngine(12)).generate(requests(0), 1.0, wanted=1)
+
+    assert {response.flaw for response in known} == {"token 1 is 12, none of the vocabulary's 12"}
+    assert {response.flaw for response in unknown} == {None}
+
+
+def test_u34_what_was_made_is_handed_over_before_the_error_that_ends_the_rest() -> None:
+    class Refusing(FakeEngine):
+        def generate(self, *arguments: Any, **named: Any) -> list[Response]:
+            if arguments[0][0][0] == 2:
+                raise EngineRefused("400")
+            return super().generate(*arguments, **named)
+
+    kept: list[list[list[Response]]] = []
+
+    with pytest.raises(EngineRefused):
+        fleet_of(Refusing(1), in_flight=1).generate(requests(0, 1, 2, 3), 1.0, wanted=4, salvage=kept.append)
+
+    assert [first_ids(answers) for answers in kept] == [[0, 1, None, None]]
+
+
+def test_u34_a_slow_engine_is_not_replaced() -> None:
+    class Slow(FakeEngine):
+        def generate(self, *arguments: Any, **named: Any) -> list[Response]:
+            raise EngineSlow("no answer in 30 s, but it lives")
+
+    connected: list[int] = []
+
+    def connect() -> EngineClient:
+        connected.append(1)
+        return cast(EngineClient, Slow(1))
+
+    with pytest.raises(EngineSlow):
+        Fleet([connect], in_flight=1).generate(requests(0), 1.0, wanted=1)
+    assert len(connected) == 1
 
 
 def test_a_refused_request_ends_the_others_too() -> None:

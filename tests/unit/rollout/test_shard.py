@@ -1,22 +1,24 @@
 """A shard's rows keep samples, golds, groups and seeds in step, and nothing made by other weights gets in."""
 
 from collections.abc import Sequence
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from tokenizers import Tokenizer
 
 from tasks.records.question import Prompt, Question
-from tasks.records.samples import SampleRow
+from tasks.records.samples import GIVEN_UP, SampleRow
+from tasks.records.usable import flaw_of_row
 from tasks.rollout.fleet import Fleet
-from tasks.rollout.shard import Sampling, StaleWeights, begin, finished_groups, roll_out
-from tasks.server.client import EngineClient, Response
+from tasks.rollout.shard import Sampling, StaleWeights, begin, finished_groups, roll_out, size_of
+from tasks.server.client import EngineClient, EngineRefused, Response
 from trainer.model.tiny_policy import build_tokenizer
 
 TOKENIZER = build_tokenizer()
 EOS = cast(int, TOKENIZER.eos_token_id)
 TEXT = cast(Tokenizer, TOKENIZER.backend_tokenizer)  # pyright: ignore[reportAttributeAccessIssue]
-SAMPLING = Sampling(samples=4, max_tokens=12, temperature=1.0, run_seed=7)
+SAMPLING = Sampling(samples=4, max_tokens=16, temperature=1.0, run_seed=7)
 
 
 class FakeEngine:
@@ -48,8 +50,8 @@ def prompt(name: str, gold: str) -> Prompt:
     return Prompt(Question(name, name, gold, "test"), TOKENIZER.encode(name))
 
 
-def fleet_of(engine: FakeEngine) -> Fleet:
-    return Fleet([lambda: cast(EngineClient, engine)], in_flight=4)
+def fleet_of(engine: FakeEngine, in_flight: int = 4) -> Fleet:
+    return Fleet([lambda: cast(EngineClient, engine)], in_flight)
 
 
 def roll(groups: list[tuple[int, Prompt]], engine: FakeEngine, step: int = 3, version: int = 4) -> list[SampleRow]:
@@ -90,6 +92,51 @@ def test_a_cut_response_keeps_its_last_token_in_the_text() -> None:
     assert row["finish_reason"] == "length"
 
 
+def test_u13_a_sample_that_can_not_be_used_is_given_up_without_its_tokens_and_the_others_stay() -> None:
+    class Torn(FakeEngine):
+        def _answer(self, seed: int) -> Response:
+            response = super()._answer(seed)
+            return replace(response, logprobs=[None] * len(response.ids)) if seed == lost["seed"] else response  # pyright: ignore[reportArgumentType]
+
+    groups = [(0, prompt("p1", "a"))]
+    lost = begin(groups, 3, SAMPLING)[2]
+
+    rows = roll(groups, Torn())
+
+    assert [row["finish_reason"] for row in rows] == ["stop", "stop", GIVEN_UP, "stop"]
+    assert (rows[2]["response_ids"], rows[2]["logprobs"], rows[2]["weights_versions"], rows[2]["text"]) == (
+        [],
+        [],
+        [],
+        "",
+    )
+    assert rows[2]["flaw"] == "the log-prob of token 0 is None"
+    assert rows[:2] + rows[3:] == roll(groups, FakeEngine())[:2] + roll(groups, FakeEngine())[3:]
+    assert finished_groups(rows) == [0]
+    assert all(flaw_of_row(row, size_of(TEXT), SAMPLING.max_tokens) is None for row in rows)
+
+
+def test_u34_the_next_try_goes_on_with_the_samples_that_were_kept() -> None:
+    class Refusing(FakeEngine):
+        def generate(self, *arguments: Any, **named: Any) -> list[Response]:
+            if arguments[0][0] == refused.ids:
+                raise EngineRefused("400")
+            return super().generate(*arguments, **named)
+
+    refused = prompt("p9", "a")
+    groups = [(number, refused if number == 2 else prompt(f"p{number}", "a")) for number in range(4)]
+    kept: list[SampleRow] = []
+    with pytest.raises(EngineRefused), fleet_of(Refusing(), in_flight=1) as fleet:
+        roll_out(fleet, TEXT, begin(groups, 3, SAMPLING), 4, SAMPLING, salvage=kept.extend)
+    assert finished_groups(kept) == [0, 1]
+
+    sound = FakeEngine()
+    rows = roll_out(fleet_of(sound), TEXT, kept, 4, SAMPLING)
+
+    assert len(sound.asked) == 8
+    assert rows == roll(groups, FakeEngine())
+
+
 def test_a_sample_of_other_weights_is_refused() -> None:
     with pytest.raises(StaleWeights, match=r"asked for weights 5; the engine answered with 4"):
         roll([(0, prompt("p1", "a"))], FakeEngine(version=4), version=5)
@@ -123,7 +170,7 @@ def test_finished_samples_are_not_asked_for_again() -> None:
 
 def test_a_sample_cut_off_at_the_token_limit_is_finished_by_length() -> None:
     begun = begin([(0, prompt("p1", "a"))], step=3, sampling=SAMPLING)
-    begun = [row | {"response_ids": [5] * 11, "logprobs": [-0.1] * 11, "weights_versions": [3] * 11} for row in begun]
+    begun = [row | {"response_ids": [5] * 15, "logprobs": [-0.1] * 15, "weights_versions": [3] * 15} for row in begun]
 
     class Cut(FakeEngine):
         def _answer(self, seed: int) -> Response:

@@ -6,11 +6,13 @@ import pytest
 
 from configs.errors import UserError
 from configs.loader import load_recipe
+from tasks.records.samples import SCORED, write_samples
 from tasks.run.directory import Run
 from tasks.run.events import read_events
 from tasks.run.identity import identity
 from tasks.run.ledger import commit, create_run, open_run, run_of
-from tasks.run.resume import check_resume, go_on
+from tasks.run.resume import check_resume, discard_unusable, go_on
+from tasks.run.verify import verify
 from trainer.files import read_json, write_json
 
 
@@ -122,3 +124,39 @@ def test_a_flow_run_that_is_run_again_finds_the_run_that_it_began(run: Run) -> N
 
     assert run_of(run.home, "flow-1") == run
     assert run_of(run.home, "flow-3") is None
+
+
+def batch(run: Run, step: int, logprob: float | None) -> None:
+    """Store the scored samples of a step that was begun."""
+    tokens = {"response_ids": [4], "logprobs": [logprob], "weights_versions": [step - 1], "finish_reason": "stop"}
+    rows = [{"step": step, "group": 0, "index": 0, "prompt_ids": [5], **tokens}]
+    write_samples(run.scored(step, 0), rows, SCORED)
+    write_json(run.batch(step), {"scored": [run.scored(step, 0).name]})
+
+
+@pytest.mark.parametrize("logprob", [None, float("nan"), float("inf"), 0.5], ids=repr)
+def test_u13_a_resume_discards_samples_that_no_update_can_take_and_those_that_came_after(
+    run: Run, logprob: float | None
+) -> None:
+    batch(run, 3, -0.5)
+    batch(run, 4, logprob)
+    batch(run, 5, -0.5)
+    assert len([problem for problem in verify(run) if "rl-post resume" in problem]) == 1
+
+    discard_unusable(run, vocabulary=None)
+
+    assert run.steps_begun() == [0, 1, 2, 3]
+    (event,) = read_events(run.events)
+    assert (event["event"], event["step"]) == ("samples discarded", 4)
+    assert not [problem for problem in verify(run) if "can't be used" in problem]
+
+
+def test_a_resume_keeps_samples_that_can_be_used_and_those_that_weights_were_made_of(run: Run) -> None:
+    batch(run, 3, None)
+    write_json(run.update(3), {})
+    batch(run, 4, -0.5)
+
+    discard_unusable(run, vocabulary=10)
+
+    assert run.steps_begun() == [0, 1, 2, 3, 4]
+    assert read_events(run.events) == []

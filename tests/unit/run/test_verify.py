@@ -1,14 +1,16 @@
 """`rl-post verify`: each kind of damage is named with its file, and a whole run has none."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from configs.loader import load_recipe
-from tasks.records.samples import SCORED, write_samples
+from tasks.records.samples import GIVEN_UP, SCORED, SampleRow, write_samples
 from tasks.run.directory import Run
 from tasks.run.identity import identity
 from tasks.run.ledger import commit, create_run
@@ -92,3 +94,65 @@ def test_damage_is_named_with_its_file(run: Run, case: str) -> None:
 
     (problem,) = verify(run)
     assert expected in problem
+
+
+def row(**change: Any) -> SampleRow:
+    sound = {
+        "step": 3,
+        "group": 1,
+        "index": 0,
+        "prompt_ids": [5],
+        "response_ids": [0, 9],
+        "logprobs": [-0.5, -0.25],
+        "weights_versions": [2, 2],
+        "finish_reason": "stop",
+    }
+    return sound | change
+
+
+FLAWS: dict[str, tuple[dict[str, Any], str]] = {
+    "null log-prob": ({"logprobs": [-0.5, None]}, "the log-prob of token 1 is None"),
+    "NaN log-prob": ({"logprobs": [-0.5, math.nan]}, "the log-prob of token 1 is nan"),
+    "foreign id": ({"response_ids": [0, 10]}, "token 1 is 10, none of the vocabulary's 10"),
+    "lengths that differ": ({"logprobs": [-0.5]}, "2 response tokens came with 1 log-probs"),
+    "too long": ({"response_ids": [1] * 99, "logprobs": [-0.5] * 99}, "99 response tokens are more than the limit"),
+    "empty": ({"response_ids": [], "logprobs": [], "weights_versions": []}, "it ended by stop without a token"),
+}
+
+
+@pytest.mark.parametrize("name", ["rollout-00.parquet", "scored-01.parquet"])
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_u13_samples_that_no_update_can_take_are_named_with_the_command_that_replaces_them(
+    run: Run, name: str, flaw: str
+) -> None:
+    change, expected = FLAWS[flaw]
+    write_samples(run.step_file(3, name), [row(), row(index=1, **change)], SCORED)
+
+    (problem,) = verify(run, vocabulary=10)
+
+    assert problem.startswith(f"steps/000003/{name} can't be used: group 1, sample 1: {expected}")
+    assert problem.endswith(f"; `rl-post resume {run.id}` makes the step's samples again")
+
+
+def test_u13_sound_samples_and_ones_that_were_given_up_are_no_problem(run: Run) -> None:
+    nothing: dict[str, Any] = {"response_ids": [], "logprobs": [], "weights_versions": [], "finish_reason": GIVEN_UP}
+    write_samples(run.step_file(3, "scored-00.parquet"), [row(reward=1.0), row(index=1, **nothing)], SCORED)
+
+    assert verify(run, vocabulary=10) == []
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_u13_of_samples_that_weights_were_made_of_it_says_the_command_that_begins_anew(
+    run: Run, committed: bool
+) -> None:
+    write_samples(run.step_file(3, "scored-00.parquet"), [row(logprobs=[-0.5, None])], SCORED)
+    write_json(run.update(3), {})
+    if committed:
+        commit(run, 3, {})
+
+    problems = [problem for problem in verify(run, vocabulary=10) if "can't be used" in problem]
+
+    assert len(problems) == 1
+    *_, command, _ = problems[0].split("`")
+    assert command == f"rl-post run {run.recipe_file}"
+    assert load_recipe(command.split()[-1]).model_copy(update={"scale": run.recipe.scale}) == run.recipe

@@ -5,9 +5,10 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
+import httpx
 import pytest
 
 from tasks.server import client as client_module
@@ -16,6 +17,7 @@ from tasks.server.client import (
     Endpoint,
     EngineClient,
     EngineRefused,
+    EngineSlow,
     EngineUnavailable,
     WeightsNotUpdated,
 )
@@ -24,6 +26,7 @@ from trainer.model.tokens import tokens_of
 
 Answer = tuple[int, Any]  # status and JSON body; status 0: no answer until the client gives up
 GENERATE, UPDATE, INFO = "/generate", "/update_weights_from_disk", "/model_info"
+ABORT, HEALTH = "/abort_request", "/health_generate"
 
 
 class FakeServer:
@@ -33,20 +36,24 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.answers: dict[str, list[Answer]] = {}
+        self.always: dict[str, list[Answer]] = {ABORT: [(200, None)], HEALTH: [(200, None)]}
         self.requests: list[tuple[str, Any]] = []
         self.keys: set[str | None] = set()
 
     def answer(self, path: str) -> Answer:
-        answers = self.answers[path]
+        answers = (self.always | self.answers)[path]
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
     def asked(self, path: str) -> int:
-        return [asked for asked, _ in self.requests].count(path)
+        return len(self.bodies(path))
+
+    def bodies(self, path: str) -> list[Any]:
+        return [body for asked, body in self.requests if asked == path]
 
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    fake = FakeServer()
+    fake, over = FakeServer(), Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -55,9 +62,9 @@ def server() -> Iterator[FakeServer]:
             fake.keys.add(self.headers["Authorization"])
             status, answer = fake.answer(self.path)
             if status == 0:
-                time.sleep(1)
+                over.wait()
                 return
-            content = json.dumps(answer).encode()
+            content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
@@ -73,6 +80,7 @@ def server() -> Iterator[FakeServer]:
     thread = Thread(target=http.serve_forever, args=(0.01,))
     thread.start()
     yield fake
+    over.set()
     http.shutdown()
     http.server_close()
     thread.join()
@@ -81,6 +89,7 @@ def server() -> Iterator[FakeServer]:
 @pytest.fixture
 def client(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> EngineClient:
     monkeypatch.setattr(client_module, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(client_module, "SIGN_OF_LIFE", 2.0)
     return EngineClient(Endpoint(server.url, "secret", timeout=0.3))
 
 
@@ -110,6 +119,20 @@ def test_all_prompts_go_in_one_request_with_a_seed_each(server: FakeServer, clie
     assert {response.weights_version for response in responses} == {3}
 
 
+def test_u06_the_texts_that_end_a_response_go_with_each_request(server: FakeServer, client: EngineClient):
+    ended = sample([1, 2], [-0.5, -0.7])
+    ended["meta_info"]["finish_reason"] |= {"matched": "\nQ:"}
+    server.answers = {GENERATE: [(200, [ended, sample([4], [-0.1])])]}
+    with EngineClient(Endpoint(server.url, "secret"), stop=("\nQ:", "\n\n")) as stopping:
+        responses = stopping.generate([[9], [9]], [1, 2], 1.0, 5)
+    client.generate([[9], [9]], [1, 2], 1.0, 5)
+
+    first, second = server.bodies(GENERATE)
+    assert [params["stop"] for params in first["sampling_params"]] == [["\nQ:", "\n\n"]] * 2
+    assert not any("stop" in params for params in second["sampling_params"])
+    assert [(response.at_text, response.finish_reason) for response in responses] == [(True, "stop"), (False, "stop")]
+
+
 def test_the_key_goes_with_every_request_and_not_into_reprs(server: FakeServer, client: EngineClient):
     server.answers = {INFO: [(200, {"weight_version": "3"})]}
     client.weights_version()
@@ -117,10 +140,49 @@ def test_the_key_goes_with_every_request_and_not_into_reprs(server: FakeServer, 
     assert "secret" not in repr(Endpoint("http://x", "secret"))
 
 
-def test_ids_and_log_probs_of_unequal_length_are_an_error_that_names_both(server: FakeServer, client: EngineClient):
-    server.answers = {GENERATE: [(200, [sample([1, 2, 3], [-0.5, -0.7])])]}
-    with pytest.raises(EngineRefused, match="3 response tokens came with 2 log-probs"):
-        client.generate([[9]], [1], 1.0, 5)
+def test_ids_and_log_probs_of_unequal_length_are_a_flaw_that_names_both(server: FakeServer, client: EngineClient):
+    server.answers = {GENERATE: [(200, [sample([1, 2, 3], [-0.5, -0.7]), sample([4], [-0.1])])]}
+    torn, whole = client.generate([[9], [9]], [1, 2], 1.0, 5)
+    assert torn.flaw == "3 response tokens came with 2 log-probs"
+    assert (whole.ids, whole.flaw) == ([4], None)
+
+
+def test_a_response_of_other_tokens_than_its_log_probs_is_a_flaw(server: FakeServer, client: EngineClient):
+    server.answers = {GENERATE: [(200, [sample([1, 2], [-0.5, -0.7]) | {"output_ids": [1, 3]}])]}
+    (response,) = client.generate([[9]], [1], 1.0, 5)
+    assert response.flaw == "its log-probs are of other tokens than its ids"
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"finish_reason": None},
+        {"weight_version": None},
+        {"weight_version": "default"},
+        {"output_token_logprobs": [None]},
+        {"output_token_logprobs": [[-0.5]]},
+    ],
+    ids=str,
+)
+def test_a_response_that_can_not_be_read_is_a_flaw_of_that_one_alone(
+    server: FakeServer, client: EngineClient, meta: dict[str, Any]
+):
+    strange, sound = sample([1], [-0.5]), sample([1], [-0.5])
+    strange["meta_info"] |= meta
+    server.answers = {GENERATE: [(200, [strange, sound])]}
+
+    unread, read = client.generate([[9], [9]], [1, 2], 1.0, 5)
+
+    assert unread.flaw and unread.flaw.startswith("it can't be read: ")
+    assert read.flaw is None
+
+
+def test_u13_a_stop_at_nan_is_no_stop(server: FakeServer, client: EngineClient):
+    stopped = sample([1, 2], [-0.5, -0.7])
+    stopped["meta_info"]["finish_reason"] |= {"matched": "NaN happened"}
+    server.answers = {GENERATE: [(200, [stopped])]}
+    (response,) = client.generate([[9]], [1], 1.0, 5)
+    assert response.flaw == "the engine says 'NaN happened'"
 
 
 def test_a_missing_response_is_an_error_that_names_both_counts(server: FakeServer, client: EngineClient):
@@ -146,6 +208,85 @@ def test_one_failure_is_retried_and_the_sample_appears_once(server: FakeServer, 
     server.answers = {GENERATE: [failure, (200, [sample([1], [-0.5])])]}
     assert [response.ids for response in client.generate([[9]], [1], 1.0, 5)] == [[1]]
     assert client.retries == 1
+
+
+@pytest.mark.parametrize(
+    "failure", [(0, None), (503, {"error": "busy"}), (200, b'[{"meta_in')], ids=["timeout", "503", "cut off"]
+)
+def test_u34_each_attempt_has_new_ids_and_the_old_ones_are_aborted(
+    server: FakeServer, client: EngineClient, failure: Answer
+):
+    server.answers = {GENERATE: [failure, failure, (200, [sample([1], [-0.5]), sample([2], [-0.5])])]}
+
+    client.generate([[9], [9]], [1, 2], 1.0, 5, ids=["a", "b"])
+
+    attempts = [body["rid"] for body in server.bodies(GENERATE)]
+    assert attempts == [["a", "b"], ["a-2", "b-2"], ["a-3", "b-3"]]
+    assert [body["rid"] for body in server.bodies(ABORT)] == ["a", "b", "a-2", "b-2"]
+    bodies = [{key: value for key, value in body.items() if key != "rid"} for body in server.bodies(GENERATE)]
+    assert bodies[0] == bodies[1] == bodies[2]
+
+
+def test_u34_ids_that_nobody_named_differ_too(server: FakeServer, client: EngineClient):
+    server.answers = {GENERATE: [(503, {}), (200, [sample([1], [-0.5])])]}
+    client.generate([[9]], [1], 1.0, 5)
+    client.generate([[9]], [1], 1.0, 5)
+    ids = [body["rid"][0] for body in server.bodies(GENERATE)]
+    assert len(set(ids)) == len(ids) == 3
+
+
+def test_u34_an_abort_is_of_the_attempt_that_runs(server: FakeServer, client: EngineClient):
+    def abort_again() -> None:
+        while server.asked(GENERATE) < 2:
+            time.sleep(0.01)
+        client.abort("a")
+
+    server.answers = {GENERATE: [(503, {}), (0, None), (200, [sample([1], [-0.5], "abort")])]}
+    aborting = Thread(target=abort_again)
+    aborting.start()
+    client.generate([[9]], [1], 1.0, 5, ids=["a"])
+    aborting.join()
+    client.abort("a")  # It is over: nothing is asked.
+
+    assert [body["rid"] for body in server.bodies(ABORT)] == ["a", "a-2", "a-2"]
+
+
+def test_u34_a_slow_response_of_an_engine_that_lives_is_told_from_one_that_is_lost(
+    server: FakeServer, client: EngineClient
+):
+    server.answers = {GENERATE: [(0, None)]}
+    with (
+        EngineClient(Endpoint(server.url, "secret", timeout=2.0), attempts=2) as patient,
+        pytest.raises(EngineSlow, match="ReadTimeout"),
+    ):
+        patient.generate([[9]], [1], 1.0, 5)
+    assert server.asked(HEALTH) == server.asked(GENERATE) == 2
+
+
+@pytest.mark.parametrize("health", [(0, None), (503, {})], ids=["silent", "503"])
+def test_u34_an_engine_that_does_not_answer_its_health_check_is_lost(
+    server: FakeServer, client: EngineClient, health: Answer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(client_module, "SIGN_OF_LIFE", 0.3)
+    server.answers = {GENERATE: [(0, None)], HEALTH: [health]}
+    with pytest.raises(EngineUnavailable, match="nor does it say that it lives") as lost:
+        client.generate([[9]], [1], 1.0, 5)
+    assert not isinstance(lost.value, EngineSlow)
+
+
+def test_u34_a_slow_response_gets_more_time_at_each_attempt(client: EngineClient, monkeypatch: pytest.MonkeyPatch):
+    given: list[float | None] = []
+
+    def send(method: str, path: str, body: Any, timeout: float | None = None) -> httpx.Response:
+        if path == GENERATE:
+            given.append(timeout)
+            raise EngineSlow("no answer")
+        return httpx.Response(200)
+
+    monkeypatch.setattr(client, "_send", send)
+    with pytest.raises(EngineSlow):
+        client.generate([[9]], [1], 1.0, 5)
+    assert given == pytest.approx([0.3, 0.6, 1.2, 2.4])
 
 
 def test_a_permanent_server_error_ends_in_a_named_error_after_bounded_retries(server: FakeServer, client: EngineClient):

@@ -27,6 +27,14 @@ def test_every_server_listens_at_one_address_and_reports_its_weights_version(acc
     assert {"--host=10.0.0.7", "--port=4001", "--model-path=/models/m", "--weight-version=3"} <= set(command)
 
 
+@pytest.mark.parametrize("accelerator", ["cpu", "nvidia", "amd"])
+def test_u14_a_server_has_a_few_tokens_more_than_the_recipe_whatever_the_model_has(accelerator: Accelerator):
+    # SGLang takes 2 off for a response and 6 for a prompt; tests/integration asks the real one at each edge.
+    found = spec(accelerator)
+    assert "--context-length=70" in found.command  # the recipe's 64 and 6
+    assert found.env["SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"] == "1"
+
+
 def test_a_negative_version_is_not_taken_for_a_flag():
     assert "--weight-version=-1" in spec("cpu", version=-1).command
 
@@ -38,6 +46,13 @@ def test_the_key_file_is_passed_the_way_sglang_looks_for_it():
 
 def test_ids_go_in_and_come_out():
     assert "--skip-tokenizer-init" in spec("cpu").command
+
+
+@pytest.mark.parametrize("recipe", [{"data": {"chat_template": "plain"}}, {"rollout": {"stop": ["\n\n"]}}], ids=str)
+def test_u06_only_a_server_that_looks_for_texts_has_a_tokenizer(recipe: dict[str, object]):
+    loaded = Recipe.model_validate({"name": "r", **recipe})
+    found = launch_spec(loaded, Path("/models/m"), 3, "10.0.0.7", 4001, "cpu", 7, Path("/tmp/secrets.yaml"))
+    assert "--skip-tokenizer-init" not in found.command
 
 
 def test_a_cpu_server_runs_on_our_platform_with_its_own_threads_and_one_code_path_of_mkl():

@@ -1,5 +1,6 @@
 """Sampling with a seed a request."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,3 +51,11 @@ def test_a_token_of_probability_zero_is_never_chosen(weights: list[float], numbe
     weights[len(weights) // 2] = 0.7
     token = choose_tokens(torch.tensor([weights]), torch.tensor([number], dtype=torch.float64))
     assert weights[int(token)] > 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
+def test_a_row_that_is_no_distribution_gets_an_id_of_the_vocabulary_and_disturbs_no_other(value: float):
+    probs = torch.tensor([[0.0, 1.0, 0.0], [value] * 3, [0.0, 0.0, 1.0]])
+    chosen = choose_tokens(probs, torch.tensor([0.5, 0.5, 0.5], dtype=torch.float64))
+    assert (chosen[0], chosen[2]) == (1, 2)
+    assert 0 <= int(chosen[1]) < 3

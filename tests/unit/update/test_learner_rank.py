@@ -1,4 +1,5 @@
 import logging
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from configs.schema import Recipe
+from tasks.records.samples import GIVEN_UP, SCORED, read_samples, write_samples
 from tasks.run.directory import Run
 from tasks.run.events import read_events
 from tasks.run.identity import identity
@@ -44,6 +46,24 @@ def test_rows_become_samples(run: Run):
     assert (first.group, first.prompt_ids, first.response_ids, first.weights_version) == ("0", [10, 11], [14, 13], 1)
     assert (first.reward, first.accuracy, first.truncated) == (0.0, None, False)
     assert (second.reward, second.accuracy, second.truncated) == (1.0, 0.5, True)
+
+
+@pytest.mark.parametrize("lost", [{1}, {0, 1}, {0, 1, 2, 3}], ids=["one sample", "a group", "all"])
+def test_u13_an_update_takes_a_batch_with_samples_that_were_given_up(run: Run, policy_dir: str, lost: set[int]):
+    file = run.step_file(1, "scored-00.parquet")
+    rows = read_samples([file])
+    nothing = {"response_ids": [], "logprobs": [], "weights_versions": [], "finish_reason": GIVEN_UP}
+    given_up = [
+        row | nothing | {"reward": None, "parts": "{}"} if place in lost else row for place, row in enumerate(rows)
+    ]
+    write_samples(file, given_up, SCORED)
+
+    metrics = LearnerRank(run, 0).update(1, policy_dir, [str(file)])
+
+    assert metrics["policy/filtered_unscored"] == len(lost)
+    assert metrics["policy/tokens"] == 2 * (4 - len(lost))
+    assert metrics["policy/without_signal"] == float(len(lost) == 4)
+    assert all(math.isfinite(value) for value in metrics.values())
 
 
 @needs_ipv6

@@ -41,6 +41,16 @@ def test_the_lag_is_the_distance_of_the_samples_weights_from_the_learners() -> N
     assert metrics["rollout/weights_lag_mean"] == 1.0
 
 
+def test_u13_samples_that_were_given_up_are_counted_and_shorten_no_length() -> None:
+    lost = row(None, "error", length=0, finish="error")
+
+    metrics = batch_metrics([row(1.0, "right"), lost], learner_version=4)
+
+    assert (metrics["rollout/given_up_share"], metrics["reward/error_share"]) == (0.5, 0.5)
+    assert (metrics["rollout/response_length_mean"], metrics["reward/mean"]) == (3.0, 1.0)
+    assert "rollout/weights_lag_mean" not in batch_metrics([lost], learner_version=4)
+
+
 def test_u08_what_has_no_verdict_is_not_in_the_accuracy_and_is_counted_by_status() -> None:
     rows = [
         row(1.0, "right"),
