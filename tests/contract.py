@@ -134,7 +134,7 @@ def test_u14_a_prompt_that_just_fits_gets_its_whole_limit(server: Server, limit:
     cut = [response for response in responses if response.finish_reason == "length"]
     assert cut
     assert {len(response.ids) for response in cut} == {limit}
-    assert all(flaw(r.ids, r.logprobs, r.finish_reason, len(VOCABULARY), limit) is None for r in responses)
+    assert all(flaw(r.ids, r.logprobs, r.finish_reason, range(len(VOCABULARY)), limit) is None for r in responses)
 
 
 @pytest.mark.parametrize(
@@ -180,5 +180,5 @@ def test_u13_weights_that_are_no_numbers_give_log_probs_that_are_none(server: Se
         (sound,) = client.generate([PROMPT], [1], temperature, 4)
     assert response.flaw is None  # It looks as any other, but for its log-probs.
     assert set(response.logprobs) == {None}
-    assert flaw(response.ids, response.logprobs, response.finish_reason, len(VOCABULARY), 4)
+    assert flaw(response.ids, response.logprobs, response.finish_reason, range(len(VOCABULARY)), 4)
     assert all(math.isfinite(logprob) for logprob in sound.logprobs)

@@ -11,7 +11,7 @@ from tasks.orchestrator.dispatch import stage
 from tasks.records.samples import SCORED, SampleRow, is_right, status_counts, write_samples
 from tasks.reward.task import score_rows
 from tasks.rollout.shard import Sampling, begin
-from tasks.rollout.task import fleet, load_text_tokenizer, sample
+from tasks.rollout.task import fleet, sample
 from tasks.run.directory import Run, begun_of
 from tasks.run.events import Kind, record
 from tasks.run.ledger import Receipt, once
@@ -32,7 +32,6 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
     def make() -> Receipt:
         recipe = run.recipe
         prompts = list(enumerate(read_prompts(dataset["path"], "eval")))
-        tokenizer = load_text_tokenizer(dataset)
         settings = {
             "greedy": Sampling(1, recipe.rollout.max_response_tokens, 0.0, recipe.seed, recipe.stop),
             "sampled": Sampling(
@@ -49,7 +48,7 @@ def evaluate(run: Run, version: int, dataset: Receipt, weights: Receipt) -> Rece
                 # The same seeds at every evaluation: what differs between two versions is then the weights alone.
                 path = run.evaluated(version, name)
                 fresh = partial(begin, prompts, 0, sampling)
-                rows = score_rows(sample(run, engines, tokenizer, path, fresh, version, sampling), recipe)
+                rows = score_rows(sample(run, engines, dataset, path, fresh, version, sampling), recipe)
                 write_samples(path, rows, SCORED)
                 begun_of(path).unlink(missing_ok=True)
                 found = accuracy_metrics(f"eval/heldout/{name}_accuracy", rows)

@@ -1,7 +1,7 @@
 """Whether a sample can be used: one check, of what arrives from an engine and of what lies on the disk."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from tasks.records.samples import GIVEN_UP, UNFINISHED, SampleRow
@@ -14,7 +14,11 @@ LOWEST = -3.4e38
 
 
 def flaw(
-    ids: Sequence[Any], logprobs: Sequence[Any], finish_reason: Any, vocabulary: int | None, longest: int | None
+    ids: Sequence[Any],
+    logprobs: Sequence[Any],
+    finish_reason: Any,
+    vocabulary: Container[int] | None,
+    longest: int | None,
 ) -> str | None:
     """Return why a response can't be used, or None.
 
@@ -22,7 +26,7 @@ def flaw(
         ids: Token ids.
         logprobs: The behaviour log-prob of each.
         finish_reason: `stop`, `length`, or `abort` for one that is not finished and may still be empty.
-        vocabulary: Tokens that the model has: ids are 0 to vocabulary - 1. None where that is not known.
+        vocabulary: The model's token ids. None where they are not known.
         longest: Tokens that a response may have. None where that is not known.
     """
     if finish_reason not in (*FINISHED, UNFINISHED):
@@ -34,15 +38,15 @@ def flaw(
     if longest is not None and len(ids) > longest:
         return f"{len(ids)} response tokens are more than the limit of {longest}"
     for place, token in enumerate(ids):
-        if type(token) is not int or token < 0 or (vocabulary is not None and token >= vocabulary):
-            return f"token {place} is {token!r}, none of the vocabulary's {vocabulary or ''}".rstrip()
+        if type(token) is not int or token < 0 or (vocabulary is not None and token not in vocabulary):
+            return f"token {place} is {token!r}, none of the vocabulary"
     for place, logprob in enumerate(logprobs):
         if not _is_logprob(logprob):
             return f"the log-prob of token {place} is {logprob!r}"
     return None
 
 
-def flaw_of_row(row: SampleRow, vocabulary: int | None, longest: int | None) -> str | None:
+def flaw_of_row(row: SampleRow, vocabulary: Container[int] | None, longest: int | None) -> str | None:
     """Return why a stored sample can't be used, or None. One that was given up can: no update takes it."""
     ids, logprobs, versions = row["response_ids"], row["logprobs"], row["weights_versions"]
     name = f"group {row['group']}, sample {row['index']}"

@@ -23,19 +23,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tasks.records.thinking import TAGS
 from tasks.reward.notation import normalise, up_to_closing_brace
-from tasks.reward.statements import BOLD, LONGEST, said, said_alone, said_last
+from tasks.reward.statements import BOLD, LONGEST, expression_of, last_expression, whole_expression
 
-THINKING = {
-    "<think>": "</think>",
-    "<thinking>": "</thinking>",
-    "<thought>": "</thought>",
-    "<reasoning>": "</reasoning>",
-    "<seed:think>": "</seed:think>",
-    "[THINK]": "[/THINK]",
-    "<|begin_of_thought|>": "<|end_of_thought|>",
-}
-"""Tags of thoughts, by which they open, and by which they close."""
+THINKING = {opening: closing for opening, closing in TAGS.items() if opening != "<answer>"}
+
+_THOUGHT = re.compile("|".join(re.escape(tag) for pair in THINKING.items() for tag in pair))
 
 # Boxes that are looked at, and characters between two that stand side by side.
 _MOST_BOXES = 50
@@ -71,32 +65,31 @@ class Answer:
     expression: str
 
 
-def final_part(response: str, opened: str = "") -> str | None:
+def final_part(said: str) -> str | None:
     """Return what follows the thinking; None where the thinking isn't closed.
 
     Args:
-        response: The response alone.
-        opened: The tag of `THINKING` that the prompt ends in; empty for none.
+        said: The response, behind the tag that its prompt left open.
     """
-    if opened and THINKING.get(opened, "") not in response:
-        return None
-    final = _TURN_ENDS.split(response, maxsplit=1)[0]
-    for opening, closing in THINKING.items():
-        *_, final = final.rpartition(closing)
-        if opening in final:
-            return None
-    return final
+    text = _TURN_ENDS.split(said, maxsplit=1)[0]
+    start, within = 0, set[str]()
+    for tag in _THOUGHT.finditer(text):
+        if tag.group() in THINKING:
+            within.add(THINKING[tag.group()])
+        elif not within or tag.group() in within:
+            within.discard(tag.group())
+            start = tag.end()
+    return None if within else text[start:]
 
 
-def find_answer(response: str, cut: bool = False, opened: str = "") -> Answer | None:
+def find_answer(said: str, cut: bool = False) -> Answer | None:
     """Return the response's one answer, by the table above; None where it gives none.
 
     Args:
-        response: The response alone, without its prompt.
+        said: The response, behind the tag that its prompt left open. The rest of the prompt is not part of it.
         cut: It ended at the length limit.
-        opened: The tag of `THINKING` that the prompt ends in; empty for none.
     """
-    final = final_part(response, opened)
+    final = final_part(said)
     if final is None:
         return None
     enclosed = _last_enclosed(final)
@@ -106,7 +99,7 @@ def find_answer(response: str, cut: bool = False, opened: str = "") -> Answer | 
         return None
     marked = _after_mark(final)
     place = final.strip() if marked is None else marked
-    expression = (said_last(place) if marked is None else said(place, begins=True)) if place else ""
+    expression = (last_expression(place) if marked is None else expression_of(place, begins=True)) if place else ""
     return Answer(place, expression) if expression else None
 
 
@@ -116,7 +109,7 @@ def read_answer(text: str) -> Answer:
     if len(inner) > LONGEST:
         return Answer(inner, inner)
     marked = _after_mark(_TEXT.sub(r"\1", inner))
-    return Answer(inner, said_alone(inner if marked is None else marked))
+    return Answer(inner, whole_expression(inner if marked is None else marked))
 
 
 def boxed_answer(solution: str) -> str | None:

@@ -72,7 +72,7 @@ def regex(settings: Regex, answered: Answered) -> bool | None:
     gold = answered.question.gold
     if "{gold}" in settings.pattern and not gold:
         return None
-    final = final_part(answered.text, answered.opened)
+    final = final_part(answered.said)
     return final is not None and re.search(settings.pattern.replace("{gold}", re.escape(gold)), final) is not None
 
 
@@ -128,7 +128,7 @@ def load_function(path: str) -> Callable[..., Any]:
 
 
 def _answer(answered: Answered) -> Answer | None:
-    return find_answer(answered.text, answered.cut, answered.opened)
+    return find_answer(answered.said, answered.cut)
 
 
 @lru_cache(1024)

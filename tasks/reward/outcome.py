@@ -18,7 +18,7 @@ class Answered:
         finish_reason: The engine's; `length` is a response cut at the limit.
         response_tokens: Length of the response in tokens.
         accuracy: Its raw accuracy, 0 to 1, once that is known: the reward's other parts may use it.
-        opened: The tag of a thought that the prompt ends in, `<think>`; empty for none. See `answers.THINKING`.
+        opened: The tag that the prompt leaves open, such as `<think>`; empty for none. See `tasks.records.thinking`.
     """
 
     text: str
@@ -27,6 +27,11 @@ class Answered:
     response_tokens: int
     accuracy: float | None = None
     opened: str = ""
+
+    @property
+    def said(self) -> str:
+        """The text as if the response had opened the tag itself."""
+        return self.opened + self.text
 
     @property
     def cut(self) -> bool:

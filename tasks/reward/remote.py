@@ -107,7 +107,7 @@ def _sample(answered: Answered) -> dict[str, str]:
 
 
 def _judge_request(judge: Judge, answered: Answered) -> dict[str, Any]:
-    fields = _sample(answered) | {"response": final_part(answered.text, answered.opened) or ""}
+    fields = _sample(answered) | {"response": final_part(answered.said) or ""}
     # In one pass, so that names in the response are not filled in.
     prompt = re.sub(r"\{(question|gold|response)\}", lambda name: fields[name[1]], judge.prompt)
     return {

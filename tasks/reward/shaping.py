@@ -17,7 +17,7 @@ def keeps_format(_: Format, answered: Answered) -> bool:
 
     The prompt may have opened the thought.
     """
-    return _FORMAT.fullmatch(answered.opened + answered.text) is not None
+    return _FORMAT.fullmatch(answered.said) is not None
 
 
 def overlong(settings: Overlong, answered: Answered) -> float:

@@ -64,7 +64,7 @@ _SPOKEN = tuple(
 )
 
 
-def said_last(text: str) -> str:
+def last_expression(text: str) -> str:
     """Return what a text without marks says: its last bold number, else the last expression of its last sentence."""
     text = text[-LONGEST:]
     for bold in reversed(list(BOLD.finditer(text))):
@@ -73,10 +73,10 @@ def said_last(text: str) -> str:
             return quantity
     sentences = _SENTENCES.split(_MATHEMATICS.sub(lambda formula: formula.group().replace("\n", " "), text))
     with_terms = [sentence for sentence in sentences if re.search(r"[\d\\=]", sentence)]
-    return said(with_terms[-1] if with_terms else text, begins=False)
+    return expression_of(with_terms[-1] if with_terms else text, begins=False)
 
 
-def said(place: str, begins: bool) -> str:
+def expression_of(place: str, begins: bool) -> str:
     """Return what a statement says: the expression that it begins with, if so asked, else its last one."""
     text = normalise(BOLD.sub(r"\2", place[-LONGEST:]))
     for spoken, sign in _SPOKEN:
@@ -102,12 +102,12 @@ def said(place: str, begins: bool) -> str:
     return tokens[places[last]][1] + _unit(tokens[places[last] + 1 :])
 
 
-def said_alone(text: str) -> str:
+def whole_expression(text: str) -> str:
     """Return what a text says that should be an answer and nothing else, such as a gold: all of it, but no sentence."""
     expression = _bare(normalise(text))
     words = [word.casefold() for kind, word in _tokens(expression) if kind == "word"]
     if _EXPLAIN.intersection(words) or _SAYS.intersection(words):
-        return said(expression, begins=not _SAYS.intersection(words))
+        return expression_of(expression, begins=not _SAYS.intersection(words))
     return expression
 
 

@@ -44,6 +44,7 @@ def score_rows(rows: list[SampleRow], recipe: Recipe) -> list[SampleRow]:
             Question(row["prompt_id"], row["question"], row["gold"], row["source"], row["metadata"]),
             row["finish_reason"],
             len(row["response_ids"]),
+            opened=row.get("opened") or "",
         )
         for row in rows
         if row["finish_reason"] != GIVEN_UP

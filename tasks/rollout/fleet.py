@@ -7,7 +7,7 @@ own seed (sglang-router 0.3.2 refuses the request). A group goes to one engine, 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -64,7 +64,7 @@ class Fleet:
         requests: Sequence[Request],
         temperature: float,
         wanted: int,
-        vocabulary: int | None = None,
+        vocabulary: Container[int] | None = None,
         salvage: Callable[[Answers], None] | None = None,
     ) -> Answers:
         """Have the engines answer requests.
@@ -76,7 +76,7 @@ class Fleet:
             requests: What to generate.
             temperature: Sampling temperature; 0 is greedy.
             wanted: Number of answered requests after which the others are aborted.
-            vocabulary: Tokens that the model has, where that is known.
+            vocabulary: The model's token ids, where they are known.
             salvage: Takes what there is, in the form of what is returned, before an error is raised.
 
         Returns:
@@ -160,7 +160,7 @@ class _Work:
         error: What ended it before there was enough.
     """
 
-    def __init__(self, requests: Sequence[Request], wanted: int, vocabulary: int | None) -> None:
+    def __init__(self, requests: Sequence[Request], wanted: int, vocabulary: Container[int] | None) -> None:
         self.error: BaseException | None = None
         self._requests, self._wanted, self._vocabulary = requests, min(wanted, len(requests)), vocabulary
         self._waiting = deque(range(len(requests)))

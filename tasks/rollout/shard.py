@@ -2,7 +2,7 @@
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
@@ -74,6 +74,7 @@ def roll_out(
     version: int,
     sampling: Sampling,
     wanted: int | None = None,
+    vocabulary: Container[int] | None = None,
     salvage: Callable[[list[SampleRow]], None] | None = None,
 ) -> list[SampleRow]:
     """Generate the rest of the unfinished samples.
@@ -87,6 +88,7 @@ def roll_out(
         version: The weights version that must produce every new token.
         sampling: How to sample.
         wanted: Number of finished groups after which generation stops. None finishes all.
+        vocabulary: The model's token ids, where they are known.
         salvage: Takes the samples as far as they are, before an error is raised.
 
     Returns:
@@ -111,15 +113,10 @@ def roll_out(
         [_request(part, sampling.max_tokens) for part in requests],
         sampling.temperature,
         wanted=max(wanted - len(finished_groups(rows)), 0) if wanted else len(requests),
-        vocabulary=size_of(tokenizer),
+        vocabulary=vocabulary,
         salvage=(lambda answers: salvage(grown(answers))) if salvage else None,
     )
     return grown(answers)
-
-
-def size_of(tokenizer: Tokenizer) -> int:
-    """Return how many token ids a tokenizer has: all are below, those of added tokens too."""
-    return max(tokenizer.get_vocab().values()) + 1
 
 
 def finished_groups(rows: Sequence[SampleRow]) -> list[int]:

@@ -13,7 +13,7 @@ from tasks.processes.actors import find_engine
 from tasks.records.samples import GIVEN_UP, ROLLOUT, SampleRow, read_samples, write_samples
 from tasks.rollout.carry import sound, split_finished, take_up
 from tasks.rollout.fleet import Fleet
-from tasks.rollout.shard import Sampling, roll_out, size_of
+from tasks.rollout.shard import Sampling, roll_out
 from tasks.run.directory import Run, begun_of, receipt_of
 from tasks.run.events import record
 from tasks.run.ledger import Receipt, once
@@ -61,7 +61,7 @@ def generate_rollouts(
         indices = _engines_of(number, rollout.shards, run.recipe.engine.count)
         with fleet(run, dataset, version, indices) as engines:
             limit = wanted if wanted < len(places) else None
-            rows = sample(run, engines, load_text_tokenizer(dataset), path, fresh, version, sampling, limit)
+            rows = sample(run, engines, dataset, path, fresh, version, sampling, limit)
         taken, left = split_finished(rows, wanted)
         if left:
             write_samples(run.carried(step, shard), left, ROLLOUT)
@@ -75,7 +75,7 @@ def generate_rollouts(
 def sample(
     run: Run,
     engines: Fleet,
-    tokenizer: Tokenizer,
+    dataset: Receipt,
     path: Path,
     fresh: Callable[[], list[SampleRow]],
     version: int,
@@ -90,11 +90,12 @@ def sample(
     begun = begun_of(path)
     rows = roll_out(
         engines,
-        tokenizer,
+        load_text_tokenizer(dataset),
         read_samples([begun]) if begun.exists() else fresh(),
         version,
         sampling,
         wanted,
+        ModelTokens.of(dataset["tokens"]),
         salvage=lambda rows: write_samples(begun, rows, ROLLOUT),
     )
     if lost := [row for row in rows if row["finish_reason"] == GIVEN_UP]:
@@ -122,11 +123,10 @@ def load_text_tokenizer(dataset: Receipt) -> Tokenizer:
     return read_tokenizer(Path(dataset["model"]))
 
 
-def vocabulary_of(run: Run) -> int | None:
-    """Return how many tokens the model of a run has, if its dataset was prepared and its model is still there."""
+def vocabulary_of(run: Run) -> ModelTokens | None:
+    """Return the tokens of a run's model, if its dataset was prepared."""
     prepared = read_json(run.dataset) if run.dataset.exists() else {}
-    there = Path(prepared.get("model", ""), "tokenizer.json").is_file()
-    return size_of(load_text_tokenizer(prepared)) if there else None
+    return ModelTokens.of(prepared["tokens"]) if "tokens" in prepared else None
 
 
 def _engines_of(shard: int, shards: int, engines: int) -> Sequence[int]:

@@ -1,6 +1,6 @@
 """Resuming a run: which settings may change, and which files must be intact."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,7 +69,7 @@ def go_on(run: Run, checked: Continuation) -> Run:
     return changed
 
 
-def discard_unusable(run: Run, vocabulary: int | None) -> None:
+def discard_unusable(run: Run, vocabulary: Container[int] | None) -> None:
     """Remove the samples of steps that no update can take, so that the run makes them again.
 
     The samples of the steps after them may go on from theirs, and go with them. Samples that weights were made of stay:

@@ -4,7 +4,7 @@ Whole files may hold samples that no update can use, from a version of this proj
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,17 +20,17 @@ from trainer.files import sha256
 from trainer.state.manifest import damaged_checkpoint
 
 
-def verify(run: Run, vocabulary: int | None = None) -> list[str]:
+def verify(run: Run, vocabulary: Container[int] | None = None) -> list[str]:
     """Return what is wrong with a run directory, one line a file: damaged, missing, not of this run, or of no use.
 
     Args:
         run: The run.
-        vocabulary: Tokens that its model has, where that is known: samples with others are of no use.
+        vocabulary: Its model's token ids, where they are known: samples with others are of no use.
     """
     return [*damaged_steps(run), *_unusable(run, vocabulary), *_weights(run), *_checkpoints(run), *_strangers(run)]
 
 
-def unusable_samples(run: Run, step: int, vocabulary: int | None) -> dict[Path, str]:
+def unusable_samples(run: Run, step: int, vocabulary: Container[int] | None) -> dict[Path, str]:
     """Return the files of a step's samples that no update can take, each with the first reason.
 
     A file that can't be read at all is damaged; `damaged_steps` and the tasks' receipts find those.
@@ -86,7 +86,7 @@ def damaged_weights(folder: Path) -> str | None:
     return None
 
 
-def _unusable(run: Run, vocabulary: int | None) -> Iterator[str]:
+def _unusable(run: Run, vocabulary: Container[int] | None) -> Iterator[str]:
     for step in run.steps_begun():
         for path, why in unusable_samples(run, step, vocabulary).items():
             remedy = f"`rl-post resume {run.id}` makes the step's samples again"

@@ -49,7 +49,11 @@ class ModelTokens:
 
     def holds(self, ids: Iterable[int]) -> bool:
         """Tell whether all of some ids are tokens."""
-        return all(any(first <= index < past for first, past in self.ids) for index in ids)
+        return all(index in self for index in ids)
+
+    def __contains__(self, index: object) -> bool:
+        """Tell whether an id is one of a token."""
+        return isinstance(index, int) and any(first <= index < past for first, past in self.ids)
 
     def unused(self, rows: int) -> list[int]:
         """Return which of an output layer's `rows` are no tokens; empty for most models."""

@@ -1,6 +1,6 @@
 import pytest
 
-from tasks.reward.statements import said, said_alone, said_last
+from tasks.reward.statements import expression_of, last_expression, whole_expression
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ from tasks.reward.statements import said, said_alone, said_last
     ],
 )
 def test_a_text_says_its_last_expression(text: str, expression: str):
-    assert said_last(text) == expression
+    assert last_expression(text) == expression
 
 
 @pytest.mark.parametrize("text", ["It is 1 or 2 or 3", "1, 2, 3", "1; 2", "2 and 3", "5 apples or 6 apples"])
 def test_guesses_stay_together(text: str):
-    assert "," in said_last(text) or ";" in said_last(text)
+    assert "," in last_expression(text) or ";" in last_expression(text)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_guesses_stay_together(text: str):
     ],
 )
 def test_a_bold_number_is_what_a_text_says(text: str, expression: str):
-    assert said_last(text) == expression
+    assert last_expression(text) == expression
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_bold_number_is_what_a_text_says(text: str, expression: str):
     ],
 )
 def test_behind_a_label_a_statement_says_what_it_begins_with(text: str, expression: str):
-    assert said(text, begins=True) == expression
+    assert expression_of(text, begins=True) == expression
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_behind_a_label_a_statement_says_what_it_begins_with(text: str, expressi
     ],
 )
 def test_an_answer_alone_is_taken_whole_unless_it_is_a_sentence(text: str, expression: str):
-    assert said_alone(text) == expression
+    assert whole_expression(text) == expression

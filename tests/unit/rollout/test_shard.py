@@ -11,7 +11,7 @@ from tasks.records.question import Prompt, Question
 from tasks.records.samples import GIVEN_UP, SampleRow
 from tasks.records.usable import flaw_of_row
 from tasks.rollout.fleet import Fleet
-from tasks.rollout.shard import Sampling, StaleWeights, begin, finished_groups, roll_out, size_of
+from tasks.rollout.shard import Sampling, StaleWeights, begin, finished_groups, roll_out
 from tasks.server.client import EngineClient, EngineRefused, Response
 from trainer.model.tiny_policy import build_tokenizer
 
@@ -113,7 +113,7 @@ def test_u13_a_sample_that_can_not_be_used_is_given_up_without_its_tokens_and_th
     assert rows[2]["flaw"] == "the log-prob of token 0 is None"
     assert rows[:2] + rows[3:] == roll(groups, FakeEngine())[:2] + roll(groups, FakeEngine())[3:]
     assert finished_groups(rows) == [0]
-    assert all(flaw_of_row(row, size_of(TEXT), SAMPLING.max_tokens) is None for row in rows)
+    assert all(flaw_of_row(row, range(TEXT.get_vocab_size()), SAMPLING.max_tokens) is None for row in rows)
 
 
 def test_u34_the_next_try_goes_on_with_the_samples_that_were_kept() -> None:

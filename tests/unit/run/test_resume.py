@@ -156,7 +156,7 @@ def test_a_resume_keeps_samples_that_can_be_used_and_those_that_weights_were_mad
     write_json(run.update(3), {})
     batch(run, 4, -0.5)
 
-    discard_unusable(run, vocabulary=10)
+    discard_unusable(run, vocabulary=range(10))
 
     assert run.steps_begun() == [0, 1, 2, 3, 4]
     assert read_events(run.events) == []
