@@ -153,9 +153,8 @@ def down() -> None:
 
 def main() -> None:
     """Run the command line. A user's mistake is one line and exit code 2, an interruption exit code 130."""
-    # Bars of libraries that load a model or a dataset; this project shows one of its own.
-    for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
-        os.environ.setdefault(name, "1")
+    # Bars of libraries that load a model or a dataset, here and in what `up` starts; this project shows one of its own.
+    os.environ.setdefault("TQDM_DISABLE", "1")
     try:
         app()
     except UserError as error:

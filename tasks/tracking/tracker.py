@@ -62,6 +62,7 @@ def prepare_client(environment: MutableMapping[str, str], timeout: float) -> Non
     environment.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", f"{timeout:.0f}")
     hide_password(environment)
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # It would write into the progress bar.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # Of each try; the outcome is told below.
 
 
 def hide_password(environment: MutableMapping[str, str]) -> None:

@@ -1,6 +1,8 @@
 """The commands about runs, up to where they would start something."""
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,26 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def call(*arguments: str):
     return CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+
+
+BARS = """
+def show_bars() -> None:
+    import datasets, tqdm.auto
+    from transformers.utils import logging
+    rows = datasets.Dataset.from_list([{"a": 1}]).map(lambda row: row)
+    list(tqdm.auto.tqdm(rows)), list(logging.tqdm(rows)), list(datasets.utils.tqdm(rows))
+    print("done")
+
+from flows import cli
+cli.app = show_bars
+cli.main()
+"""
+
+
+def test_no_bar_of_a_library_is_shown() -> None:
+    done = subprocess.run([sys.executable, "-c", BARS], capture_output=True, text=True, timeout=300)
+
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 def test_damage_is_named_with_exit_code_1(run: Run) -> None:
