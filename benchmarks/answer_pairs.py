@@ -1,7 +1,7 @@
 r"""Golds and responses, equal and unequal ones in every form that answers come in, drawn from a seed."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 
@@ -17,16 +17,19 @@ class Pair:
 
 Forms = dict[str, tuple[str, bool]]
 """Answers by the name of their form: the text, and whether it is equal to the gold."""
+Family = Callable[[random.Random], tuple[str, Forms]]
+"""Draws a gold and answers to it."""
 
 
-def generate(seed: int, count: int) -> Iterator[Pair]:
-    """Yield pairs, every family and form in turn."""
+def generate(seed: int, count: int, families: "Mapping[str, Family] | None" = None) -> Iterator[Pair]:
+    """Yield pairs, every family and form in turn; by default those of FAMILIES."""
     rng = random.Random(seed)
     while True:
-        for name, family in FAMILIES.items():
+        for name, family in (families or FAMILIES).items():
             gold, forms = family(rng)
             for form, (text, equal) in forms.items():
-                yield Pair(f"{name}: {form}", gold, rng.choice(WRAPPERS).replace("ANSWER", text), equal)
+                response = text if "boxed" in text or ". " in text else rng.choice(WRAPPERS).replace("ANSWER", text)
+                yield Pair(f"{name}: {form}", gold, response, equal)
                 count -= 1
                 if count == 0:
                     return
@@ -232,6 +235,151 @@ def words(rng: random.Random) -> tuple[str, Forms]:
     }
 
 
+def powers(rng: random.Random) -> tuple[str, Forms]:
+    digit, exponent = rng.randint(2, 9), rng.randint(3, 8)
+    value = digit * 10**exponent
+    return str(value), {
+        "scientific": (rf"{digit} \times 10^{exponent}", True),
+        "with an x": (f"We multiply. The answer is {digit} x 10^{exponent}.", True),
+        "with Unicode": (f"{digit}\u00b710{str(exponent).translate(RAISED)}", True),
+        "e": (f"{digit}e{exponent}", True),
+        "exponent alone": (str(exponent), False),
+        "next exponent": (rf"{digit} \times 10^{exponent + 1}", False),
+    }
+
+
+def named_units(rng: random.Random) -> tuple[str, Forms]:
+    value, (unit, long, other) = rng.randint(2, 500), rng.choice(UNITS)
+    return rf"{value}\text{{ {unit}}}", {
+        "in full": (f"{value} {long}", True),
+        "none": (str(value), True),
+        "in mathrm": (rf"{value}\,\mathrm{{{unit}}}", True),
+        "another unit": (rf"{value}\text{{ {other}}}", False),
+        "another number": (rf"{value + 1}\text{{ {unit}}}", False),
+        "a power": (f"We measure. The answer is {value} {unit}^2.", False),
+    }
+
+
+def any_units(rng: random.Random) -> tuple[str, Forms]:
+    value, unit = rng.randint(2, 500), rng.choice(["widgets", "red marbles", "eggs per day", "students", "pesos"])
+    return str(value), {
+        "plain": (f"{value} {unit}", True),
+        "in a sentence": (f"We count. The answer is {value} {unit}.", True),
+        "another number": (f"{value + 1} {unit}", False),
+        "a variable": (f"{value}x", False),
+        "a million": (f"{value} million", False),
+    }
+
+
+def small_values(rng: random.Random) -> tuple[str, Forms]:
+    base, exponent = rng.choice([2, 3, 5, 7]), rng.randint(30, 60)
+    return rf"\frac{{1}}{{{base}^{{{exponent}}}}}", {
+        "negative exponent": (rf"{base}^{{-{exponent}}}", True),
+        "next exponent": (rf"\frac{{1}}{{{base}^{{{exponent + 1}}}}}", False),
+        "zero": ("0", False),
+    }
+
+
+def rounded(rng: random.Random) -> tuple[str, Forms]:
+    p, q = rng.randint(1, 9), rng.choice([3, 7, 9, 11, 13])
+    if p % q == 0:
+        p += 1
+    return rf"\frac{{{p}}}{{{q}}}", {
+        "seven digits": (f"{p / q:.7f}", True),
+        "two digits": (f"{p / q:.2f}", False),
+        "last digit wrong": (f"{p / q + 2e-7:.7f}", False),
+    }
+
+
+def unicode_terms(rng: random.Random) -> tuple[str, Forms]:
+    k, n = rng.randint(2, 9), rng.choice([2, 3, 5, 7])
+    return rf"{k}x^2+\sqrt{{{n}}}", {
+        "Unicode": (f"{k}x\u00b2+\u221a{n}", True),
+        "other power": (f"{k}x\u00b3+\u221a{n}", False),
+        "other root": (f"{k}x\u00b2+\u221a{n + 1}", False),
+    }
+
+
+def inequalities(rng: random.Random) -> tuple[str, Forms]:
+    a = rng.randint(-20, 10)
+    b = a + rng.randint(1, 20)
+    return f"[{a},{b})", {
+        "chain": (rf"{a} \le x < {b}", True),
+        "turned": (rf"{b} > x \ge {a}", True),
+        "with Unicode": (f"{a} \u2264 x < {b}", True),
+        "closed": (rf"{a} \le x \le {b}", False),
+        "other end": (rf"{a} \le x < {b + 1}", False),
+    }
+
+
+def unions(rng: random.Random) -> tuple[str, Forms]:
+    a = rng.randint(-20, 10)
+    b = a + rng.randint(1, 20)
+    return rf"(-\infty,{a})\cup({b},\infty)", {
+        "or": (rf"x<{a} \text{{ or }} x>{b}", True),
+        "turned or": (f"x > {b} or x < {a}", True),
+        "one of them": (f"x<{a}", False),
+        "closed": (rf"x\le {a} \text{{ or }} x>{b}", False),
+    }
+
+
+def congruences(rng: random.Random) -> tuple[str, Forms]:
+    m = rng.randint(3, 20)
+    r = rng.randint(0, m - 1)
+    return rf"x \equiv {r} \pmod{{{m}}}", {
+        "no braces": (rf"x \equiv {r} \pmod {m}" if m < 10 else rf"x\equiv {r}\pmod{{{m}}}", True),
+        "plain": (f"x\u2261{r} (mod {m})", True),
+        "another member": (rf"x \equiv {r + m} \pmod{{{m}}}", True),
+        "another class": (rf"x \equiv {r + 1} \pmod{{{m}}}", False),
+        "another modulus": (rf"x \equiv {r} \pmod{{{m + 1}}}", False),
+    }
+
+
+def spellings(rng: random.Random) -> tuple[str, Forms]:
+    k, n = rng.randint(2, 9), rng.choice([2, 3, 5, 7])
+    return f"{k}*sqrt({n})+pi/{n}", {
+        "LaTeX": (rf"{k}\sqrt{{{n}}} + \frac{{\pi}}{{{n}}}", True),
+        "another order": (rf"\frac{{\pi}}{{{n}}}+\sqrt{{{k * k * n}}}", True),
+        "without pi": (rf"{k}\sqrt{{{n}}}", False),
+        "other root": (rf"{k}\sqrt{{{n + 1}}} + \frac{{\pi}}{{{n}}}", False),
+    }
+
+
+def side_by_side(rng: random.Random) -> tuple[str, Forms]:
+    a, b = rng.sample(range(-9, 10), 2)
+    return f"{a},{b}", {
+        "and": (rf"$x=\boxed{{{a}}}$ and $x=\boxed{{{b}}}$", True),
+        "commas": (rf"\boxed{{{b}}}, \boxed{{{a}}}", True),
+        "one of them": (rf"\boxed{{{b}}}", False),
+        "corrected": (rf"\boxed{{{a}}} is wrong, it is \boxed{{{b}}}", False),
+    }
+
+
+def sentences(rng: random.Random) -> tuple[str, Forms]:
+    p, q = rng.randint(1, 8), rng.choice([9, 11, 13])
+    return rf"\frac{{{p}}}{{{q}}}", {
+        "last": (f"We divide. The probability is {p}/{q} as we saw.", True),
+        "behind a formula": (rf"\[ \frac{{8}}{{2}} = 4 \] So we divide. The answer is {p}/{q}.", True),
+        "another": (f"We divide. The probability is {p + 1}/{q}.", False),
+        "part of it": (f"We divide. The probability is {p}.", False),
+    }
+
+
+def names(rng: random.Random) -> tuple[str, Forms]:
+    word, other = rng.sample(["Evelyn", "Monday", "isosceles", "east", "seat"], 2)
+    return rf"\text{{{word}}}", {
+        "in a sentence": (f"We compare. The answer is {word}.", True),
+        "small": (word.lower(), True),
+        "other": (f"We compare. The answer is {other}.", False),
+        "other word": (other, False),
+    }
+
+
+RAISED = str.maketrans("0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
+UNITS = [
+    ("cm", "centimeters", "m"), ("kg", "kilograms", "g"), ("hours", "hrs", "minutes"), ("miles", "miles", "km"),
+    ("dollars", "dollars", "euros"),
+]  # fmt: skip
 FAMILIES = {
     family.__name__.replace("_", " "): family
     for family in (
@@ -239,3 +387,12 @@ FAMILIES = {
         multiples_of_pi, polynomials, assignments, words,
     )
 }  # fmt: skip
+
+FOUND_IN_USE = {
+    family.__name__.replace("_", " "): family
+    for family in (
+        powers, named_units, any_units, small_values, rounded, unicode_terms, inequalities, unions, congruences,
+        spellings, side_by_side, sentences, names,
+    )
+}  # fmt: skip
+"""Families of the kinds that were read wrongly in use."""
