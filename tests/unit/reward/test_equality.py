@@ -1,11 +1,12 @@
 import random
 from collections.abc import Iterator
+from fractions import Fraction
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.reward.answers import read_answer
+from tasks.reward.answers import find_answer, read_answer
 from tasks.reward.equality import LONGEST, compare_quickly, compare_symbolically
 
 
@@ -117,3 +118,44 @@ def test_no_text_raises_and_every_text_that_holds_something_equals_itself(first:
     for text in (first, second):
         assert quickly(f"x{text}", f"x{text}") in (True, False)
     assert quickly(first, second) in (True, False, None)
+
+
+def written(number: Fraction) -> list[str]:
+    """Forms of a number that a gold or an answer may have."""
+    sign, size = "-" if number < 0 else "", abs(number)
+    whole = [f"{sign}{size.numerator:,}", f"{sign}{size.numerator}.0", rf"{sign}{size.numerator}\text{{ apples}}"]
+    return [
+        f"{sign}{size.numerator}/{size.denominator}",
+        rf"${sign}\frac{{{size.numerator}}}{{{size.denominator}}}$",
+        rf"\dfrac{{{sign}{2 * size.numerator}}}{{{2 * size.denominator}}}",
+        f"x = {sign}{size.numerator}/{size.denominator}",
+        *(whole if number.denominator == 1 else []),
+    ]
+
+
+PLACES = (r"\boxed{ANSWER}", "<answer>ANSWER</answer>", "#### ANSWER", "The answer is ANSWER.", "Answer: ANSWER")
+
+
+@given(
+    st.fractions(-(10**5), 10**5, max_denominator=50) | st.integers(-(10**7), 10**7).map(Fraction),
+    st.sampled_from([Fraction(1), Fraction(-1), Fraction(1, 7)]),
+    st.data(),
+)
+def test_a_gold_in_any_form_wins_with_every_form_of_its_value_and_with_none_of_another(
+    number: Fraction, step: Fraction, data: st.DataObject
+):
+    gold = data.draw(st.sampled_from(written(number)))
+    place = data.draw(st.sampled_from(PLACES))
+    for form in written(number):
+        assert said(place.replace("ANSWER", form), gold), (gold, form)
+    for form in written(number + step):
+        assert not said(place.replace("ANSWER", form), gold), (gold, form)
+
+
+def said(response: str, gold: str) -> bool:
+    """Whether a response gives the gold, at once: in these forms nothing is left to math-verify but an assignment."""
+    answer, expected = find_answer(response), read_answer(gold).expression
+    if answer is None:
+        return False
+    verdict = compare_quickly(answer.expression, expected)
+    return compare_symbolically(answer.expression, expected) if verdict is None else verdict
