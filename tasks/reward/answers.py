@@ -43,8 +43,8 @@ _BESIDE = re.compile(
 _MARK = re.compile(r"####[ \t]*(.*)")
 # `The answer to this is`, `Final answer:`, `answer =`
 _LABEL = re.compile(
-    r"\banswers?\b(?:[^.:=\n]{0,80}?\b(?:is|are|be)\b(?![ \t]+(?:not|as|the following))|(?=[ \t]*[:=\uff1a]))"
-    r"[ \t]*[:=\uff1a]?",
+    r"\banswers?\b(?:[^.:=\n]{0,80}?\b(?:is|are|be)\b"
+    r"(?![ \t]+(?:not|as|the following|correct|right|wrong|clear)\b)|(?=[ \t]*[:=\uff1a]))[ \t]*[:=\uff1a]?",
     re.IGNORECASE,
 )
 # What a chat template writes when the turn is over; a policy may go on behind it.

@@ -80,6 +80,7 @@ def test_thinking_gives_no_answer(response: str, expression: str | None):
         ("42\nAnswer: unknown", "unknown"),
         ("The final answer is $5$. I hope it is correct.", "5"),
         ("The answer is not 5 but 6.", "6"),
+        ("The answer is 5. I checked that this answer is right.", "5"),
     ],
 )
 def test_with_nothing_enclosed_a_label_leads_to_the_answer(response: str, expression: str):
