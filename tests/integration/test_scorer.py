@@ -25,8 +25,8 @@ class Worker:
 
 def test_a_ray_worker_scores_symbolic_and_endless_answers_and_leaves_no_process(ray_cluster: None):
     worker: Any = ray.remote(num_cpus=0)(Worker).remote()
-    texts = [r"\boxed{\frac{2}{6}}", r"\boxed{9^{9^{9^9}}}", r"\boxed{\frac{1}{4}}"]
-    assert ray.get(worker.score.remote(texts, r"\frac{1}{3}")) == ["right", "timeout", "wrong"]
+    texts = [r"\boxed{\frac{2}{\sqrt{2}}}", r"\boxed{9^{9^{9^9}}}", r"\boxed{\sqrt{3}}"]
+    assert ray.get(worker.score.remote(texts, r"\sqrt{2}")) == ["right", "timeout", "wrong"]
     started = [psutil.Process(pid) for pid in ray.get(worker.processes.remote())]
     assert len(started) >= 2  # the nursery, and a worker or two: one that is not needed is not started
     ray.kill(worker)
