@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
 from configs.timeouts import Timeouts
@@ -44,7 +45,11 @@ def prefect_server() -> Iterator[None]:
             url = f"http://{LOOPBACK}:{port}/api"
             wait_until_healthy("the temporary Prefect server", f"{url}/health", guarded, log_path)
             with temporary_settings({PREFECT_API_URL: url}):
-                yield
+                try:
+                    yield
+                finally:
+                    # At the process's end they would be sent to a server that is gone, again and again for minutes.
+                    APILogWorker.drain_all(timeout=Timeouts().grace)
         finally:
             assert guarded.stdin
             guarded.stdin.close()
